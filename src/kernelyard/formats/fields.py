@@ -1,0 +1,113 @@
+"""Typed getters for JSON documents: each answers a value of the type asked for or says which member is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from kernelyard.errors import InputError, Place
+
+__all__ = ["Fields", "canonical_json", "parse_json_object"]
+
+T = TypeVar("T")
+
+
+def canonical_json(value: object) -> bytes:
+    """Encode a document the one way that its digest is taken of.
+
+    Members sorted by name, no white space, UTF-8 without escapes, no floating point numbers, one newline at the end.
+    """
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return (text + "\n").encode()
+
+
+def parse_json_object(text: bytes | str, *, code: str, path: str) -> Fields:
+    """Parse a document whose top level is an object.
+
+    Args:
+        text: The document.
+        code: The code that errors in this document carry.
+        path: Where the document comes from, for messages.
+
+    Raises:
+        InputError: It is not JSON, or not an object.
+    """
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        place = Place(path, error.lineno, error.colno)
+        raise InputError(code, f"not JSON: {error.msg}", place=place) from None
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise InputError(code, f"not JSON: {error}", place=Place(path)) from None
+    if not isinstance(value, dict):
+        raise InputError(code, f"expected a JSON object, found {type(value).__name__}", place=Place(path))
+    return Fields(value, code=code, path=path)
+
+
+class Fields:
+    """The members of one JSON object, with the place they stand at."""
+
+    __slots__ = ("code", "key", "members", "path")
+
+    def __init__(self, members: Mapping[str, Any], *, code: str, path: str, key: str = "") -> None:
+        self.members = members
+        self.code = code
+        self.path = path
+        self.key = key
+
+    def error(self, member: str, what: str) -> InputError:
+        """Make the error for one member."""
+        key = ".".join(filter(None, (self.key, member)))
+        return InputError(self.code, what, place=Place(self.path, key=key))
+
+    def required(self, member: str, kind: type[T]) -> T:
+        """Return a member that must be there, of the given type."""
+        value = self.optional(member, kind)
+        if value is None:
+            raise self.error(member, "this member is missing")
+        return value
+
+    def optional(self, member: str, kind: type[T]) -> T | None:
+        """Return a member that may be absent or ``null``."""
+        value = self.members.get(member)
+        if value is None:
+            return None
+        # bool is a subclass of int, and `true` is no size.
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise self.error(member, f"expected {kind.__name__}, found {type(value).__name__}")
+        return value
+
+    def strings(self, member: str) -> tuple[str, ...] | None:
+        """Return an optional list of strings."""
+        values = self.optional(member, list)
+        if values is None:
+            return None
+        if not all(isinstance(value, str) for value in values):
+            raise self.error(member, "expected a list of strings")
+        return tuple(values)
+
+    def table(self, member: str) -> Fields:
+        """Return a member that must be an object."""
+        key = f"{self.key}.{member}" if self.key else member
+        return Fields(self.required(member, dict), code=self.code, path=self.path, key=key)
+
+    def tables(self, member: str) -> tuple[Fields, ...]:
+        """Return a member that must be a list of objects."""
+        key = f"{self.key}.{member}" if self.key else member
+        values = self.required(member, list)
+        if not all(isinstance(value, dict) for value in values):
+            raise self.error(member, "expected a list of objects")
+        return tuple(
+            Fields(value, code=self.code, path=self.path, key=f"{key}[{number}]") for number, value in enumerate(values)
+        )
+
+    def parsed(self, member: str, parse: Callable[[str], T]) -> T | None:
+        """Return an optional string after ``parse``, whose ``ValueError`` becomes an error of this member."""
+        text = self.optional(member, str)
+        if text is None:
+            return None
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise self.error(member, str(error)) from None

@@ -1,0 +1,154 @@
+"""The store: a local, content-addressed copy of fetched variants and toolchain parts.
+
+Every entry is a folder that is filled aside and renamed into place when it is whole. The rename alone makes that
+correct: a process that is killed leaves nothing under an entry's name. The lock only keeps two processes from doing
+the same work twice, so a file system without locks costs time and nothing else.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kernelyard.errors import EnvironmentProblemError, Place
+
+__all__ = ["Store", "hash_file", "writing"]
+
+_CHUNK = 1 << 20
+_ABANDONED_AFTER_S = 24 * 3600
+
+
+class Store:
+    """Entries by kind and key below one folder.
+
+    Attributes:
+        root: The folder. It is made when something is first written.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @classmethod
+    def default(cls) -> Store:
+        """Return the user's store: ``KERNELYARD_CACHE``, or ``kernelyard`` in the user's cache directory."""
+        configured = os.environ.get("KERNELYARD_CACHE")
+        if configured:
+            return cls(Path(configured).expanduser().absolute())
+        from platformdirs import user_cache_path
+
+        return cls(user_cache_path("kernelyard", appauthor=False))
+
+    def path(self, kind: str, key: str) -> Path:
+        """Return where an entry stands, whether it exists or not."""
+        return self.root / kind / key
+
+    def get(self, kind: str, key: str) -> Path | None:
+        """Return an entry's folder, or None. A folder that is there is whole."""
+        path = self.path(kind, key)
+        return path if path.is_dir() else None
+
+    def provide(self, kind: str, key: str, fill: Callable[[Path], None]) -> Path:
+        """Return an entry's folder, filling it first where it is missing.
+
+        Args:
+            kind: Of the entry: ``variants``, ``toolkits``, ...
+            key: Its name among its kind; a content digest, or a text that determines the content.
+            fill: Writes the content into the empty folder it is given.
+
+        Raises:
+            EnvironmentProblemError: The store cannot be written, or the disk is full.
+        """
+        final = self.path(kind, key)
+        if final.is_dir():
+            return final
+        with writing(self.root):
+            for folder in (final.parent, self.root / "aside", self.root / "locks"):
+                folder.mkdir(parents=True, exist_ok=True)
+        with self._locked(kind, key):
+            if not final.is_dir():
+                self._remove_abandoned()
+                self._fill(final, fill)
+        return final
+
+    def _fill(self, final: Path, fill: Callable[[Path], None]) -> None:
+        aside = self.root / "aside" / uuid.uuid4().hex
+        try:
+            with writing(self.root):
+                aside.mkdir()
+                fill(aside)
+                try:
+                    aside.rename(final)
+                except OSError as error:
+                    # Without working locks another process may have been faster; its entry is as good as ours.
+                    if error.errno not in {errno.EEXIST, errno.ENOTEMPTY} or not final.is_dir():
+                        raise
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+    @contextmanager
+    def _locked(self, kind: str, key: str) -> Iterator[None]:
+        from filelock import FileLock
+
+        name = hashlib.sha256(f"{kind}/{key}".encode()).hexdigest()[:32]
+        lock = FileLock(self.root / "locks" / name)
+        try:
+            lock.acquire()
+        except (OSError, NotImplementedError):
+            # A file system without locks: the rename still makes the entry whole.
+            yield
+            return
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _remove_abandoned(self) -> None:
+        """Remove what processes that were killed have left aside."""
+        oldest = time.time() - _ABANDONED_AFTER_S
+        for folder in (self.root / "aside").iterdir():
+            try:
+                abandoned = folder.stat().st_mtime < oldest
+            except FileNotFoundError:
+                continue
+            if abandoned:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def hash_file(path: Path) -> str:
+    """Return the sha256 of a file in hexadecimal, reading it in chunks."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn a failure to write below ``path`` into an error that says what to do.
+
+    Raises:
+        EnvironmentProblemError: The disk is full (KY301), or the folder may not be written (KY302).
+    """
+    try:
+        yield
+    except EnvironmentProblemError:
+        raise
+    except OSError as error:
+        place = Place(os.fspath(error.filename or path))
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            hint = "free some space, or point KERNELYARD_CACHE to a larger disk"
+            raise EnvironmentProblemError("KY301", "the disk is full", hint=hint, place=place) from error
+        if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
+            hint = "change its permissions, or point KERNELYARD_CACHE to a folder of your own"
+            raise EnvironmentProblemError(
+                "KY302", f"cannot be written: {error.strerror}", hint=hint, place=place
+            ) from error
+        raise

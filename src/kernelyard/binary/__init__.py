@@ -1,0 +1,23 @@
+"""Reading binaries: what a shared library needs and offers, and which device code it carries.
+
+Only the standard library, nothing is executed, and any bytes give either data or a :class:`BinaryError`: the same code
+runs in the build's checks and in a user's process before a kernel is opened.
+"""
+
+from __future__ import annotations
+
+from kernelyard.binary.elf import DynamicSymbol, Elf, exported_names, parse_elf, read_elf
+from kernelyard.binary.fatbin import DeviceCode, parse_device_code, read_device_code
+from kernelyard.binary.image import BinaryError
+
+__all__ = [
+    "BinaryError",
+    "DeviceCode",
+    "DynamicSymbol",
+    "Elf",
+    "exported_names",
+    "parse_device_code",
+    "parse_elf",
+    "read_device_code",
+    "read_elf",
+]

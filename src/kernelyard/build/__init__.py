@@ -1,0 +1,1 @@
+"""Matrix, plan, compilation, packaging: from an author's project to checked variants in ``build/``."""

@@ -1,0 +1,113 @@
+"""The variants that a kernel should have, and which of them can be built here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from kernelyard.errors import InputError
+from kernelyard.formats.manifest import Manifest, TorchSettings
+from kernelyard.formats.tables import nearest
+from kernelyard.formats.variant import VariantName
+from kernelyard.formats.versions import Version
+from kernelyard.toolchain.parts import known_cuda, known_torch
+
+__all__ = ["MatrixEntry", "matrix", "select"]
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixEntry:
+    """One variant of the matrix.
+
+    Attributes:
+        name: The variant's name; the backend alone where no version of it can be built.
+        variant: The parsed name; None where nothing can be built.
+        torch: The version whose headers are used.
+        obstacle: Why it cannot be built here, None where it can.
+    """
+
+    name: str
+    variant: VariantName | None
+    torch: Version | None
+    obstacle: str | None
+
+
+def matrix(manifest: Manifest, *, platform: str = "x86_64-linux") -> tuple[MatrixEntry, ...]:
+    """Return all variants that a kernel should have on a platform; those that cannot be built say why.
+
+    Raises:
+        InputError: The stable ABI that the manifest asks for is newer than every supported torch (KY224).
+    """
+    return tuple(entry for backend in manifest.general.backends for entry in _of_backend(manifest, backend, platform))
+
+
+def select(entries: Sequence[MatrixEntry], patterns: Sequence[str]) -> tuple[MatrixEntry, ...]:
+    """Return the entries whose names match one of the globs; without globs all that can be built.
+
+    Raises:
+        InputError: A glob matches nothing (KY401), or only what cannot be built here (KY402).
+    """
+    if not patterns:
+        return tuple(entry for entry in entries if entry.obstacle is None)
+    chosen: dict[str, MatrixEntry] = {}
+    for pattern in patterns:
+        matching = [entry for entry in entries if fnmatchcase(entry.name, pattern)]
+        if not matching:
+            names = [entry.name for entry in entries]
+            hint = nearest(pattern, names) or f"the matrix has {', '.join(names)}"
+            raise InputError("KY401", f"no variant matches {pattern!r}", hint=hint)
+        usable = {entry.name: entry for entry in matching if entry.obstacle is None}
+        if not usable:
+            raise InputError("KY402", f"{matching[0].name} cannot be built here: {matching[0].obstacle}")
+        chosen |= usable
+    return tuple(chosen.values())
+
+
+def _of_backend(manifest: Manifest, backend: str, platform: str) -> Iterator[MatrixEntry]:
+    settings = manifest.framework
+    if backend not in {"cpu", "cuda"}:
+        yield MatrixEntry(backend, None, None, f"the backend {backend} is not supported by this version")
+        return
+    if not isinstance(settings, TorchSettings):
+        framework = manifest.framework_of(backend)
+        yield MatrixEntry(backend, None, None, f"the framework {framework} is not supported by this version")
+        return
+    cpu, os = platform.split("-")
+    bounds = manifest.general.of_backend.get(backend)
+    toolkits = [Version(text) for text in known_cuda()] if backend == "cuda" else [None]
+    for toolkit in toolkits:
+        outside = toolkit is not None and bounds is not None and not _within(toolkit, bounds.minver, bounds.maxver)
+        for framework_version, torch in _torch_versions(settings, backend):
+            stable = backend in settings.stable_abi
+            variant = VariantName(
+                framework="torch-stable-abi" if stable else "torch",
+                framework_version=framework_version,
+                cxx11_abi=None if stable else True,
+                backend=backend,
+                backend_version=toolkit,
+                cpu=cpu,
+                os=os,
+            )
+            obstacle = "general.cuda.minver or maxver leaves this toolkit out" if outside else None
+            yield MatrixEntry(str(variant), variant, torch, obstacle)
+
+
+def _torch_versions(settings: TorchSettings, backend: str) -> list[tuple[Version, Version]]:
+    """Return pairs of the version in the name and the version whose headers are used."""
+    known = [Version(text) for text in known_torch()]
+    target = settings.stable_abi.get(backend)
+    if target is None:
+        return [(version, version) for version in known if _within(version, settings.minver, settings.maxver)]
+    headers = [version for version in known if version >= target]
+    if not headers:
+        hint = f"the newest supported torch is {max(known)}"
+        raise InputError("KY224", f"stable-abi asks for torch {target}, which is not known", hint=hint)
+    return [(target, min(headers))]
+
+
+def _within(version: Version, least: Version | None, most: Version | None) -> bool:
+    # `maxver = "2.9"` means all of 2.9: the bound is compared by as many parts as it has.
+    if least is not None and version < least:
+        return False
+    return most is None or version.parts[: len(most.parts)] <= most.parts

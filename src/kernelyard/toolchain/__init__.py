@@ -1,0 +1,1 @@
+"""Compilers, headers, sysroot and stubs: what a build needs, without installing anything."""

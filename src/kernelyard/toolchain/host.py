@@ -1,0 +1,89 @@
+"""What the machine brings: a C++ compiler, and CMake and Ninja from their wheels or from ``PATH``."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelyard.errors import EnvironmentProblemError
+
+__all__ = ["HostCompiler", "Tools", "find_compiler", "find_tools"]
+
+
+@dataclass(frozen=True, slots=True)
+class HostCompiler:
+    """A C++ compiler of this machine.
+
+    Attributes:
+        path: The program.
+        version: Its full version, ``12.2.0``.
+        banner: The first line of ``--version``, which tells vendors' builds apart.
+    """
+
+    path: Path
+    version: str
+    banner: str
+
+    @property
+    def major(self) -> int:
+        """The first number of the version."""
+        return int(self.version.partition(".")[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """CMake and Ninja."""
+
+    cmake: Path
+    ninja: Path
+
+
+def find_compiler() -> HostCompiler:
+    """Return the C++ compiler: ``CXX`` where it is set, else ``g++`` from ``PATH``.
+
+    Raises:
+        EnvironmentProblemError: There is none (KY321), or it does not work (KY322).
+    """
+    named = os.environ.get("CXX")
+    path = shutil.which(named or "g++")
+    if path is None:
+        missing = f"the C++ compiler that CXX names, {named!r}, is not there" if named else "there is no g++"
+        hint = "install it (Debian and Ubuntu: `apt install g++`), or set CXX to a g++"
+        raise EnvironmentProblemError("KY321", missing, hint=hint)
+    banner = _ask(path, "--version").partition("\n")[0]
+    version = _ask(path, "-dumpfullversion", "-dumpversion").strip()
+    if not re.fullmatch(r"\d+(\.\d+)*", version) or "clang" in banner.lower():
+        hint = "set CXX to a g++; clang is not supported yet"
+        raise EnvironmentProblemError("KY322", f"not a g++: {path} ({banner or 'says nothing'})", hint=hint)
+    return HostCompiler(Path(path), version, banner)
+
+
+def find_tools() -> Tools:
+    """Return CMake and Ninja, those installed beside this Python first.
+
+    Raises:
+        EnvironmentProblemError: One of them is missing (KY323).
+    """
+    return Tools(_find_tool("cmake"), _find_tool("ninja"))
+
+
+def _find_tool(name: str) -> Path:
+    scripts = sysconfig.get_path("scripts")
+    path = shutil.which(name, path=scripts) or shutil.which(name)
+    if path is None:
+        hint = "install the build extra: pip install 'kernelyard[build]'"
+        raise EnvironmentProblemError("KY323", f"{name} is not installed", hint=hint)
+    return Path(path)
+
+
+def _ask(program: str, *arguments: str) -> str:
+    try:
+        answer = subprocess.run([program, *arguments], capture_output=True, text=True, check=True, timeout=60)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise EnvironmentProblemError("KY322", f"{program} does not work: {error}") from None
+    return answer.stdout

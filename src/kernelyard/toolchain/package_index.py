@@ -1,0 +1,199 @@
+"""The package index as pip and uv users have configured it: which address, which certificates, which files it has."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import requests
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import Version
+from pypi_simple import (
+    NoSuchProjectError,
+    PyPISimple,
+    UnsupportedContentTypeError,
+    UnsupportedRepoVersionError,
+)
+from pypi_simple.errors import UnparsableFilenameError
+from requests.adapters import HTTPAdapter
+from urllib3.util import Retry
+
+from kernelyard.errors import EnvironmentProblemError, Place
+
+__all__ = ["PackageIndex", "WheelLink", "configured_endpoint", "network_error"]
+
+#: (connect, read) in seconds; a server that says nothing for a minute is not going to.
+_TIMEOUT_S = (20, 60)
+
+
+@dataclass(frozen=True, slots=True)
+class WheelLink:
+    """A wheel that an index offers: its size in bytes and sha256 as the index tells them, None where it does not."""
+
+    project: str
+    version: str
+    filename: str
+    url: str
+    size: int | None
+    sha256: str | None
+
+
+class PackageIndex:
+    """A connection to one package index.
+
+    Attributes:
+        endpoint: The address of its simple API.
+        session: Used for everything that is fetched, so that proxies and certificates apply to all of it.
+        bytes_fetched: Bytes of file content received so far.
+    """
+
+    def __init__(self, endpoint: str | None = None) -> None:
+        self.session = _session()
+        self.endpoint = endpoint or configured_endpoint()
+        self._client = (
+            PyPISimple(self.endpoint, session=self.session) if self.endpoint else PyPISimple(session=self.session)
+        )
+        self.bytes_fetched = 0
+
+    def find_wheel(self, project: str, version: str, *, platform: str, python: Iterable[str] = ()) -> WheelLink:
+        """Find the wheel of a release for a platform.
+
+        Args:
+            project: Name on the index.
+            version: Exact version.
+            platform: ``x86_64-linux`` or ``aarch64-linux``.
+            python: Interpreter tags in order of preference; empty for wheels that are for every Python.
+
+        Raises:
+            EnvironmentProblemError: The index cannot be reached (KY311), or has no such wheel (KY312).
+        """
+        try:
+            page = self._client.get_project_page(project, timeout=_TIMEOUT_S)
+        except NoSuchProjectError:
+            raise EnvironmentProblemError(
+                "KY312", f"the package index has no project {project!r}", hint="set PIP_INDEX_URL to an index that has"
+            ) from None
+        except (UnsupportedContentTypeError, UnsupportedRepoVersionError) as error:
+            raise EnvironmentProblemError("KY311", f"not a package index: {error}") from None
+        except (requests.RequestException, UnparsableFilenameError) as error:
+            raise network_error(error, f"the package index, asked for {project}") from error
+        wanted = Version(version)
+        ranked = []
+        for package in page.packages:
+            if package.package_type != "wheel" or package.version is None:
+                continue
+            rank = _rank(package.filename, wanted, platform, tuple(python))
+            if rank is not None:
+                ranked.append((rank, package.filename, package))
+        if not ranked:
+            raise EnvironmentProblemError(
+                "KY312",
+                f"the package index has no wheel of {project} {version} for {platform}",
+                hint="set PIP_INDEX_URL to an index that has it",
+            )
+        package = min(ranked, key=lambda entry: entry[:2])[2]
+        sha256 = (package.digests or {}).get("sha256")
+        return WheelLink(project, version, package.filename, package.url, package.size, sha256)
+
+
+def configured_endpoint() -> str | None:
+    """Return the index that pip or uv is told to use, or None for the default one.
+
+    Looked at in this order: ``PIP_INDEX_URL``, ``UV_DEFAULT_INDEX``, ``UV_INDEX_URL``, then ``index-url`` of pip's
+    configuration files, the most specific first.
+    """
+    for variable in ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL"):
+        if value := os.environ.get(variable):
+            return value
+    return _pip_setting("index-url")
+
+
+def _pip_setting(name: str) -> str | None:
+    for path in _pip_configuration_files():
+        parser = configparser.RawConfigParser()
+        try:
+            parser.read(path, encoding="utf-8")
+        except (configparser.Error, UnicodeDecodeError):
+            continue  # pip itself reports a broken file of its own; for us it is a file that says nothing
+        for section in ("install", "download", "global"):
+            if parser.has_option(section, name):
+                return parser.get(section, name).strip()
+    return None
+
+
+def _pip_configuration_files() -> list[Path]:
+    """Return pip's configuration files, the one that wins first, by pip's own documentation."""
+    if named := os.environ.get("PIP_CONFIG_FILE"):
+        return [Path(named)]
+    home = Path.home()
+    user = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
+    system = [Path(folder) for folder in (os.environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":")]
+    return [
+        Path(sys.prefix) / "pip.conf",
+        user / "pip" / "pip.conf",
+        home / ".pip" / "pip.conf",
+        Path("/etc/pip.conf"),
+        *(folder / "pip" / "pip.conf" for folder in system),
+    ]
+
+
+def _session() -> requests.Session:
+    session = requests.Session()
+    retry = Retry(total=3, backoff_factor=0.5, status_forcelist=(429, 500, 502, 503, 504), allowed_methods=("GET",))
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, HTTPAdapter(max_retries=retry))
+    # requests knows REQUESTS_CA_BUNDLE and CURL_CA_BUNDLE; people behind a proxy of their own often set only pip's.
+    named = any(os.environ.get(variable) for variable in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"))
+    certificates = os.environ.get("PIP_CERT") or os.environ.get("SSL_CERT_FILE") or _pip_setting("cert")
+    if certificates and not named:
+        session.verify = certificates
+    return session
+
+
+def network_error(error: Exception, what: str) -> EnvironmentProblemError:
+    """Make the error for a request that failed."""
+    response = getattr(error, "response", None)
+    if response is not None:
+        said = f"{what} answered {response.status_code} {response.reason}"
+        return EnvironmentProblemError("KY311", said, place=Place(response.url))
+    request = getattr(error, "request", None)
+    place = Place(request.url) if request is not None and request.url else None
+    return EnvironmentProblemError(
+        "KY311",
+        f"cannot reach {what}: {_cause(error)}",
+        hint="check the network, proxy settings and PIP_INDEX_URL; what is in the cache already needs no network",
+        place=place,
+    )
+
+
+def _cause(error: BaseException) -> str:
+    """Return the innermost reason: urllib3 wraps "Name or service not known" four times."""
+    while True:
+        inner = error.__cause__ or error.__context__ or getattr(error, "reason", None)
+        if not isinstance(inner, BaseException):
+            return str(error) or type(error).__name__
+        error = inner
+
+
+def _rank(filename: str, version: Version, platform: str, python: tuple[str, ...]) -> int | None:
+    """Return how well a wheel fits, lower is better; None where it does not."""
+    try:
+        _, found, _, tags = parse_wheel_filename(filename)
+    except InvalidWheelFilename:
+        return None
+    cpu, system = platform.split("-")
+    if found != version:
+        return None
+    fitting = [tag for tag in tags if tag.platform.endswith(f"_{cpu}") and system in tag.platform] or [
+        tag for tag in tags if tag.platform == "any"
+    ]
+    if not fitting:
+        return None
+    if not python:
+        return 0
+    ranks = [python.index(tag.interpreter) for tag in fitting if tag.interpreter in python and tag.abi[-1] != "t"]
+    return min(ranks) if ranks else None

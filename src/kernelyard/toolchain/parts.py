@@ -1,0 +1,218 @@
+"""The parts of a toolchain that come from the package index: CUDA toolkits and torch's headers.
+
+A part is named by what it is made of, so that two programs of different versions can share one store.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import tomli
+
+from kernelyard.errors import EnvironmentProblemError
+from kernelyard.formats.versions import Version
+from kernelyard.store import Store
+from kernelyard.toolchain.package_index import PackageIndex
+from kernelyard.toolchain.remote_wheel import RemoteWheel
+
+__all__ = ["CudaToolkit", "PartSource", "TorchHeaders", "known_cuda", "known_torch"]
+
+_logger = logging.getLogger("kernelyard.toolchain")
+
+#: Any of them will do: torch's headers are the same in the wheels for all Pythons.
+_PYTHONS = ("cp312", "cp311", "cp313", "cp310", "cp314")
+
+
+@dataclass(frozen=True, slots=True)
+class CudaToolkit:
+    """A CUDA toolkit in a folder.
+
+    Attributes:
+        version: ``13.0``.
+        release: The exact release, ``13.0.2``.
+        root: The folder with ``bin``, ``include``, ``lib``.
+        driver: The oldest driver that runs what it compiles.
+        newest_gcc: The newest major version of gcc that its nvcc takes.
+        digest: Of what it is made of.
+    """
+
+    version: Version
+    release: str
+    root: Path
+    driver: Version
+    newest_gcc: int
+    digest: str
+
+    @property
+    def nvcc(self) -> Path:
+        """The compiler driver."""
+        return self.root / "bin" / "nvcc"
+
+
+@dataclass(frozen=True, slots=True)
+class TorchHeaders:
+    """torch's C++ headers in a folder.
+
+    Attributes:
+        version: The exact release, ``2.11.0``.
+        root: The folder that stands for ``torch/include`` of the wheel.
+        cxx_standard: The C++ standard that the headers want.
+        digest: Of what they are made of.
+    """
+
+    version: Version
+    root: Path
+    cxx_standard: int
+    digest: str
+
+
+def known_cuda() -> Mapping[str, Mapping[str, Any]]:
+    """Return what is pinned of each CUDA version (``pins.toml``)."""
+    table: Mapping[str, Mapping[str, Any]] = _pins()["cuda"]
+    return table
+
+
+def known_torch() -> Mapping[str, Mapping[str, Any]]:
+    """Return what is pinned of each torch version (``pins.toml``)."""
+    table: Mapping[str, Mapping[str, Any]] = _pins()["torch"]
+    return table
+
+
+@cache
+def _pins() -> Mapping[str, Any]:
+    return tomli.loads(files("kernelyard.toolchain").joinpath("pins.toml").read_text("utf-8"))
+
+
+class PartSource:
+    """Provides parts from the store, filling it from the package index where one is missing.
+
+    Attributes:
+        store: Where parts are kept.
+        bytes_fetched: Bytes that came over the network so far.
+    """
+
+    def __init__(self, store: Store, *, platform: str = "x86_64-linux") -> None:
+        self.store = store
+        self.platform = platform
+        self._index: PackageIndex | None = None
+
+    @property
+    def bytes_fetched(self) -> int:
+        """Bytes that came over the network so far."""
+        return self._index.bytes_fetched if self._index else 0
+
+    @property
+    def index(self) -> PackageIndex:
+        """The package index; nothing is connected to before a part is missing."""
+        if self._index is None:
+            self._index = PackageIndex()
+        return self._index
+
+    def cuda(self, version: Version) -> CudaToolkit:
+        """Return a CUDA toolkit.
+
+        Raises:
+            EnvironmentProblemError: It is not pinned (KY315), or cannot be fetched.
+        """
+        pin = known_cuda().get(f"{version.major}.{version.minor}")
+        if pin is None:
+            raise EnvironmentProblemError(
+                "KY315", f"there is no recipe for CUDA {version}", hint=f"known are {', '.join(known_cuda())}"
+            )
+        description = repr((self.platform, pin["strip"], pin["wheels"], _LAYOUT))
+
+        def fill(folder: Path) -> None:
+            for wheel in pin["wheels"]:
+                self._extract(wheel["project"], wheel["version"], folder, strip=pin["strip"], take=wheel["take"])
+            _complete_layout(folder)
+
+        digest = sha256(description.encode()).hexdigest()
+        root = self.store.provide("toolkits", f"cuda-{pin['release']}-{self.platform}-{digest[:16]}", fill)
+        return CudaToolkit(
+            version=version,
+            release=pin["release"],
+            root=root,
+            driver=Version(pin["driver"]),
+            newest_gcc=pin["newest-gcc"],
+            digest=digest,
+        )
+
+    def torch_headers(self, version: Version) -> TorchHeaders:
+        """Return the headers of a torch version, of its newest patch release.
+
+        Raises:
+            EnvironmentProblemError: The version is not known (KY315), or cannot be fetched.
+        """
+        pin = known_torch().get(f"{version.major}.{version.minor}")
+        if pin is None:
+            raise EnvironmentProblemError(
+                "KY315", f"torch {version} is not supported", hint=f"supported are {', '.join(known_torch())}"
+            )
+        release = pin["version"]
+
+        def fill(folder: Path) -> None:
+            self._extract("torch", release, folder, strip="torch/include/", take=[""], python=_PYTHONS)
+
+        digest = sha256(repr(("torch", release, self.platform)).encode()).hexdigest()
+        root = self.store.provide("torch-headers", f"torch-{release}-{self.platform}", fill)
+        return TorchHeaders(Version(release), root, pin["cxx-standard"], digest)
+
+    def member(self, project: str, version: str, name: str) -> Path:
+        """Return one file of a wheel that is for every Python or for the common ones.
+
+        Raises:
+            EnvironmentProblemError: It cannot be fetched.
+        """
+        file = name.rpartition("/")[2]
+
+        def fill(folder: Path) -> None:
+            link = self.index.find_wheel(project, version, platform=self.platform, python=_PYTHONS)
+            folder.joinpath(file).write_bytes(RemoteWheel(self.index, link).read(name))
+
+        return self.store.provide("files", f"{project}-{version}-{file}", fill) / file
+
+    def _extract(
+        self, project: str, version: str, folder: Path, *, strip: str, take: list[str], python: tuple[str, ...] = ()
+    ) -> None:
+        before = self.bytes_fetched
+        link = self.index.find_wheel(project, version, platform=self.platform, python=python)
+        prefixes = tuple(strip + prefix for prefix in take)
+        wheel = RemoteWheel(self.index, link)
+        count = wheel.extract(_starting_with(prefixes), folder, strip=strip)
+        if not count:
+            raise EnvironmentProblemError("KY313", f"{link.filename} has none of the files wanted of it")
+        _logger.info(
+            "%s %s: %d files, %.1f of %.0f MB",
+            project,
+            version,
+            count,
+            (self.bytes_fetched - before) / 1e6,
+            (link.size or 0) / 1e6,
+        )
+
+
+#: Changes whenever `_complete_layout` does, so that folders laid out otherwise are not taken for the same part.
+_LAYOUT = 1
+
+
+def _complete_layout(root: Path) -> None:
+    """Add what nvcc and CMake expect of a toolkit and the wheels do not have."""
+    root.joinpath("lib64").symlink_to("lib")
+    root.joinpath("lib", "libcudart.so").symlink_to("libcudart.so.13")
+    for name in ("nvcc", "ptxas", "cudafe++", "fatbinary", "nvlink", "bin2c"):
+        root.joinpath("bin", name).chmod(0o755)
+    root.joinpath("nvvm", "bin", "cicc").chmod(0o755)
+
+
+def _starting_with(prefixes: tuple[str, ...]) -> Callable[[str], bool]:
+    def wanted(name: str) -> bool:
+        return name.startswith(prefixes)
+
+    return wanted

@@ -1,0 +1,316 @@
+"""Reading only the members wanted of a wheel on a server, by HTTP range requests.
+
+A wheel is a zip: its central directory stands at the end and tells where each member lies. Members that lie side by
+side come in one request, so torch's 9,500 headers cost one request of 10 MB instead of a wheel of 530 MB. A server that
+does not know ranges sends the whole file, which then serves as well.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+import tempfile
+import zipfile
+from base64 import urlsafe_b64decode
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import requests
+
+from kernelyard.errors import EnvironmentProblemError, Place, VerificationError
+from kernelyard.formats.paths import checked_path
+from kernelyard.toolchain.package_index import PackageIndex, WheelLink, network_error
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+__all__ = ["RemoteWheel"]
+
+_logger = logging.getLogger("kernelyard.toolchain")
+
+#: The first request: enough for the central directory and RECORD of most wheels.
+_TAIL = 256 << 10
+_BLOCK = 256 << 10
+#: Members closer than this are fetched in one go: a request costs more than so many bytes.
+_GAP = 128 << 10
+_CHUNK = 1 << 20
+#: What one wheel may unpack to; the largest wanted here, cicc, is 90 MB.
+_MOST_BYTES = 2 << 30
+_TIMEOUT_S = (20, 120)
+
+
+class RemoteWheel:
+    """A wheel of which single members are read.
+
+    Raises:
+        EnvironmentProblemError: The server cannot be reached or sends something that is no wheel (KY311, KY313).
+    """
+
+    def __init__(self, index: PackageIndex, link: WheelLink) -> None:
+        self.link = link
+        self._file = _RangeFile(index, link)
+        try:
+            self._zip = zipfile.ZipFile(self._file)
+        except zipfile.BadZipFile as error:
+            raise self._broken(f"not a wheel: {error}") from None
+        self._extents = _extents(self._zip.infolist(), self._file.size)
+        self._record = self._read_record()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The paths of all files in the wheel."""
+        return tuple(info.filename for info in self._zip.infolist() if not info.is_dir())
+
+    def extract(self, wanted: Callable[[str], bool], folder: Path, *, strip: str = "") -> int:
+        """Write members below a folder, each verified against the wheel's RECORD.
+
+        Args:
+            wanted: Says of a member's path whether it is wanted.
+            folder: Where to write.
+            strip: A prefix of the paths that is left away; members without it are not wanted.
+
+        Returns:
+            How many files were written.
+
+        Raises:
+            VerificationError: A member differs from what RECORD says, or RECORD does not know it (KY314).
+        """
+        members = [
+            info
+            for info in self._zip.infolist()
+            if not info.is_dir() and info.filename.startswith(strip) and wanted(info.filename)
+        ]
+        if sum(info.file_size for info in members) > _MOST_BYTES:
+            raise self._broken("the members wanted unpack to an absurd size")
+        extents = [self._extents[info.header_offset] for info in members]
+        self._file.prefetch(extents)
+        made: set[Path] = set()
+        for info in members:
+            path = folder / self._safe(info.filename.removeprefix(strip))
+            if path.parent not in made:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                made.add(path.parent)
+            path.write_bytes(self._read(info))
+            if info.external_attr >> 16 & 0o111:
+                path.chmod(0o755)
+        return len(members)
+
+    def read(self, name: str) -> bytes:
+        """Return one member, verified against RECORD.
+
+        Raises:
+            EnvironmentProblemError: The wheel has no such member (KY313).
+            VerificationError: It differs from what RECORD says (KY314).
+        """
+        try:
+            info = self._zip.getinfo(name)
+        except KeyError:
+            raise self._broken(f"it has no member {name!r}") from None
+        self._file.prefetch([self._extents[info.header_offset]])
+        return self._read(info)
+
+    def _read(self, info: zipfile.ZipInfo) -> bytes:
+        content = self._inflate(info)
+        expected = self._record.get(info.filename)
+        if expected is None or sha256(content).digest() != expected:
+            said = "does not know" if expected is None else "has another digest for"
+            raise VerificationError(
+                "KY314",
+                f"the wheel's RECORD {said} {info.filename}",
+                hint="the server or something on the way to it changes files; do not use it",
+                place=Place(self.link.filename),
+            )
+        return content
+
+    def _inflate(self, info: zipfile.ZipInfo) -> bytes:
+        try:
+            return self._zip.read(info)
+        except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, ValueError, NotImplementedError) as error:
+            raise self._broken(f"{info.filename} cannot be unpacked: {error}") from None
+
+    def _read_record(self) -> dict[str, bytes]:
+        found = [name for name in self._zip.namelist() if name.endswith(".dist-info/RECORD") and name.count("/") == 1]
+        if len(found) != 1:
+            raise self._broken("it has no RECORD")
+        info = self._zip.getinfo(found[0])
+        self._file.prefetch([self._extents[info.header_offset]])
+        record = {}
+        for row in csv.reader(io.StringIO(self._inflate(info).decode())):
+            if len(row) == 3 and row[1].startswith("sha256="):  # noqa: PLR2004 - path, digest, size
+                digest = row[1].removeprefix("sha256=")
+                record[row[0]] = urlsafe_b64decode(digest + "=" * (-len(digest) % 4))
+        return record
+
+    def _safe(self, path: str) -> str:
+        try:
+            return checked_path(path)
+        except ValueError as error:
+            raise self._broken(str(error)) from None
+
+    def _broken(self, what: str) -> EnvironmentProblemError:
+        return EnvironmentProblemError(
+            "KY313", f"cannot read {self.link.filename}: {what}", place=Place(self.link.url.partition("#")[0])
+        )
+
+
+class _RangeFile(io.RawIOBase):
+    """A seekable view of a file on a server, in blocks that are fetched when they are first read."""
+
+    def __init__(self, index: PackageIndex, link: WheelLink) -> None:
+        super().__init__()
+        self._index = index
+        self._link = link
+        self._position = 0
+        self._whole: IO[bytes] | None = None
+        self._etag: str | None = None
+        #: Parts at hand, by their first byte, and those first bytes in order.
+        self._parts: dict[int, bytes] = {}
+        self._starts: list[int] = []
+        self.size = 0
+        self._fetch(f"bytes=-{_TAIL}")
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}[whence]
+        self._position = max(0, base + offset)
+        return self._position
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        # zipfile takes a short read for the end of the file, so the buffer is filled across parts.
+        view = memoryview(buffer).cast("B")
+        wanted = max(0, min(len(view), self.size - self._position))
+        filled = 0
+        while filled < wanted:
+            piece = self._piece(self._position, wanted - filled)
+            view[filled : filled + len(piece)] = piece
+            filled += len(piece)
+            self._position += len(piece)
+        return filled
+
+    def _piece(self, position: int, most: int) -> bytes:
+        if self._whole is not None:
+            self._whole.seek(position)
+            return self._whole.read(most)
+        start, part = self._part_with(position)
+        return part[position - start : position - start + most]
+
+    def prefetch(self, extents: Iterable[tuple[int, int]]) -> None:
+        """Fetch the given runs of bytes (first, end), those that are close together in one request."""
+        runs: list[list[int]] = []
+        for first, end in sorted(extents):
+            if runs and first - runs[-1][1] <= _GAP:
+                runs[-1][1] = max(end, runs[-1][1])
+            else:
+                runs.append([first, end])
+        for first, end in runs:
+            if self._whole is None and not self._has(first, end):
+                self._fetch(f"bytes={first}-{end - 1}")
+
+    def close(self) -> None:
+        if self._whole is not None:
+            self._whole.close()
+        super().close()
+
+    def _has(self, first: int, end: int) -> bool:
+        place = bisect_right(self._starts, first) - 1
+        return place >= 0 and end <= self._starts[place] + len(self._parts[self._starts[place]])
+
+    def _part_with(self, position: int) -> tuple[int, bytes]:
+        for start in self._starts:
+            if start <= position < start + len(self._parts[start]):
+                return start, self._parts[start]
+        self._fetch(f"bytes={position}-{min(position + _BLOCK, self.size) - 1}")
+        return self._part_with(position)
+
+    def _fetch(self, wanted: str) -> None:
+        url = self._link.url.partition("#")[0]
+        # Content encodings would make ranges mean something else.
+        headers = {"Range": wanted, "Accept-Encoding": "identity"}
+        try:
+            with self._index.session.get(url, headers=headers, stream=True, timeout=_TIMEOUT_S) as response:
+                response.raise_for_status()
+                self._check_unchanged(response)
+                if response.status_code == requests.codes.partial_content:
+                    self._take_part(response)
+                else:
+                    self._take_whole(response)
+        except requests.RequestException as error:
+            raise network_error(error, self._link.filename) from error
+
+    def _check_unchanged(self, response: requests.Response) -> None:
+        etag = response.headers.get("ETag")
+        if self._etag is not None and etag != self._etag:
+            raise self._broken("the file changed on the server while it was read")
+        self._etag = etag
+
+    def _take_part(self, response: requests.Response) -> None:
+        try:
+            unit, _, rest = response.headers.get("Content-Range", "").partition(" ")
+            span, _, size = rest.partition("/")
+            first, last = (int(number) for number in span.split("-"))
+            total = int(size)
+        except ValueError:
+            raise self._broken("the server answers a range without saying which") from None
+        if unit != "bytes" or (self.size and total != self.size) or not 0 <= first <= last < total:
+            raise self._broken("the server answers another range than the one asked for")
+        content = self._received(response)
+        if len(content) != last - first + 1:
+            raise self._broken(f"the connection ended after {len(content)} of {last - first + 1} bytes")
+        self.size = total
+        self._parts[first] = content
+        self._starts = sorted(self._parts)
+
+    def _take_whole(self, response: requests.Response) -> None:
+        _logger.info("the server does not know ranges: fetching all of %s", self._link.filename)
+        whole = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this object
+        digest = sha256()
+        for chunk in response.iter_content(_CHUNK):
+            self._index.bytes_fetched += len(chunk)
+            digest.update(chunk)
+            whole.write(chunk)
+        self.size = whole.tell()
+        if self._link.sha256 is not None and digest.hexdigest() != self._link.sha256:
+            raise VerificationError(
+                "KY314",
+                f"{self._link.filename} is not the file that the index names: its sha256 differs",
+                hint="try again; if it stays, the server or something on the way to it changes files",
+                place=Place(response.url),
+            )
+        self._whole = whole
+
+    def _received(self, response: requests.Response) -> bytes:
+        chunks = []
+        for chunk in response.iter_content(_CHUNK):
+            self._index.bytes_fetched += len(chunk)
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+    def _broken(self, what: str) -> EnvironmentProblemError:
+        place = Place(self._link.url.partition("#")[0])
+        return EnvironmentProblemError("KY313", f"cannot read {self._link.filename}: {what}", place=place)
+
+
+def _extents(members: list[zipfile.ZipInfo], size: int) -> dict[int, tuple[int, int]]:
+    """Return for each member's header the bytes up to the next member: header, name, extra field and content."""
+    offsets = sorted(info.header_offset for info in members)
+    sizes = {info.header_offset: info for info in members}
+    ends = [*offsets[1:], size]
+    extents = {}
+    for first, end in zip(offsets, ends, strict=True):
+        info = sizes[first]
+        # The last member is followed by the central directory: its own size with room for its header is enough.
+        most = first + 30 + len(info.filename.encode()) + 1024 + info.compress_size
+        extents[first] = (first, min(end, max(most, first + 1), size))
+    return extents

@@ -131,8 +131,12 @@ def hash_file(path: Path) -> str:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def writing(path: Path, *, elsewhere: str = "point KERNELYARD_CACHE to") -> Iterator[None]:
     """Turn a failure to write below ``path`` into an error that says what to do.
+
+    Args:
+        path: The folder that is written to.
+        elsewhere: How the user names another folder for it, as the beginning of a sentence.
 
     Raises:
         EnvironmentProblemError: The disk is full (KY301), or the folder may not be written (KY302).
@@ -144,10 +148,10 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         place = Place(os.fspath(error.filename or path))
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            hint = "free some space, or point KERNELYARD_CACHE to a larger disk"
+            hint = f"free some space, or {elsewhere} a larger disk"
             raise EnvironmentProblemError("KY301", "the disk is full", hint=hint, place=place) from error
         if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
-            hint = "change its permissions, or point KERNELYARD_CACHE to a folder of your own"
+            hint = f"change its permissions, or {elsewhere} a folder of your own"
             raise EnvironmentProblemError(
                 "KY302", f"cannot be written: {error.strerror}", hint=hint, place=place
             ) from error

@@ -272,7 +272,7 @@ def _codes(data: Data, fatbins: Iterable[_Fatbin]) -> Iterator[DeviceCode]:
     for number, fatbin in enumerate(fatbins):
         for entry in fatbin.entries:
             kind = KINDS.get(entry.kind, "other")
-            compressed = bool(entry.flags & COMPRESSED or entry.packed)
+            compressed = bool(entry.flags & COMPRESSED)
             major, minor = entry.version
             payload = entry.header + entry.header_size
             yield DeviceCode(
@@ -281,7 +281,7 @@ def _codes(data: Data, fatbins: Iterable[_Fatbin]) -> Iterator[DeviceCode]:
                 ptx_isa=f"{major}.{minor}" if kind == "ptx" else None,
                 cubin_abi=minor if kind == "sass" else None,
                 compressed=compressed,
-                size=entry.packed if compressed and entry.packed else entry.stored,
+                size=entry.packed if compressed else entry.stored,
                 unpacked_size=entry.unpacked if compressed else entry.stored,
                 fatbin=number,
                 relocatable=fatbin.relocatable,

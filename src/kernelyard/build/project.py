@@ -23,7 +23,7 @@ from kernelyard.project.generate import write_extension_name, write_project
 from kernelyard.project.plan import VariantPlan, plan_variant
 from kernelyard.project.sources import Project, read_project
 from kernelyard.store import writing
-from kernelyard.toolchain.assemble import Toolchain, assemble
+from kernelyard.toolchain.assemble import assemble
 from kernelyard.toolchain.parts import PartSource
 
 __all__ = ["WORK_FOLDER", "BuiltVariant", "build_project", "write_index"]
@@ -137,19 +137,19 @@ def _build_group(
         jobs=parallel,
     )
     for job in jobs:
-        yield _package(project, job.plan, toolchain, names[job.plan.name], folder, started)
-
-
-def _package(
-    project: Project, plan: VariantPlan, toolchain: Toolchain, name: str, folder: Path, started: float
-) -> BuiltVariant:
-    built = folder / "objects" / "variants" / plan.name
-    path = package_variant(project, plan, toolchain, name=name, built=built, aside=folder.parent / "aside")
-    hub = FolderHub.find(path)
-    assert hub is not None  # noqa: S101 - it has just been written
-    entry = hub.variants[0].entry()
-    _logger.info("checked %s: %d bytes", plan.name, entry.size)
-    return BuiltVariant(plan.name, path, entry, time.monotonic() - started)
+        path = package_variant(
+            project,
+            job.plan,
+            toolchain,
+            name=names[job.plan.name],
+            built=folder / "objects" / "variants" / job.plan.name,
+            aside=folder.parent / "aside",
+        )
+        hub = FolderHub.find(path)
+        assert hub is not None  # noqa: S101 - it has just been written
+        entry = hub.variants[0].entry()
+        _logger.info("checked %s: %d bytes", job.plan.name, entry.size)
+        yield BuiltVariant(job.plan.name, path, entry, time.monotonic() - started)
 
 
 @contextmanager

@@ -43,25 +43,13 @@ def check_symbols(evidence: Evidence) -> Iterator[Finding]:
 
 def _check_symbol(symbol: DynamicSymbol, library: Library, floor: Floor, *, stable: bool) -> Finding | None:
     name = symbol.name
+    if symbol.binding == "weak" and name in _START_FILES:
+        return None
     if symbol.version is not None:
-        owner = symbol.version_library or ""
-        if floor.allows(owner, name, symbol.version) or (symbol.binding == "weak" and name in _START_FILES):
-            return None
-        return Finding(
-            "KY101",
-            f"needs {name}@{symbol.version} of {owner or 'an unknown library'}, which {floor.name} does not have",
-            library.path,
-            "build it with kernelyard, which links against the floor, or avoid the function",
-        )
+        return _check_versioned(symbol, library, floor)
     owner = symbol_owner(name)
     if owner == "python":
-        added = python_stable_abi().get(name)
-        if added is None or added > _PYTHON:
-            since = "is not part of Python's stable ABI" if added is None else f"is new in Python {added[0]}.{added[1]}"
-            return Finding(
-                "KY107", f"{name} {since}; builds promise {_PYTHON[0]}.{_PYTHON[1]}", library.path, "do not use it"
-            )
-        return None
+        return _check_python(name, library)
     if owner == "torch-c++" and stable:
         return Finding(
             "KY109",
@@ -69,7 +57,7 @@ def _check_symbol(symbol: DynamicSymbol, library: Library, floor: Floor, *, stab
             library.path,
             "use torch/csrc/stable/*.h only, or take stable-abi out of the manifest",
         )
-    if owner is not None or (symbol.binding == "weak" and name in _START_FILES):
+    if owner is not None:
         return None
     return Finding(
         "KY102",
@@ -77,6 +65,26 @@ def _check_symbol(symbol: DynamicSymbol, library: Library, floor: Floor, *, stab
         library.path,
         "define it, or list the source that does in `src`",
     )
+
+
+def _check_versioned(symbol: DynamicSymbol, library: Library, floor: Floor) -> Finding | None:
+    owner = symbol.version_library or "an unknown library"
+    if symbol.version is not None and floor.allows(owner, symbol.name, symbol.version):
+        return None
+    return Finding(
+        "KY101",
+        f"needs {symbol.name}@{symbol.version} of {owner}, which {floor.name} does not have",
+        library.path,
+        "build it with kernelyard, which links against the floor, or avoid the function",
+    )
+
+
+def _check_python(name: str, library: Library) -> Finding | None:
+    added = python_stable_abi().get(name)
+    if added is not None and added <= _PYTHON:
+        return None
+    since = "is not part of Python's stable ABI" if added is None else f"is new in Python {added[0]}.{added[1]}"
+    return Finding("KY107", f"{name} {since}; builds promise {_PYTHON[0]}.{_PYTHON[1]}", library.path, "do not use it")
 
 
 def symbol_owner(name: str) -> str | None:

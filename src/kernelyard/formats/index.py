@@ -130,7 +130,11 @@ def _variant_to_json(variant: VariantEntry) -> dict[str, Any]:
 
 def _variant_from_json(name: str, fields: Fields) -> VariantEntry:
     # Names of kinds that later programs know are let through: the choice among variants says that it cannot use them.
-    if "/" in checked_path(name):
+    try:
+        safe = "/" not in checked_path(name)
+    except ValueError:
+        safe = False
+    if not safe:
         raise fields.error("", f"not the name of a variant: {name!r}")
     files = fields.table("files")
     entry = VariantEntry(

@@ -52,7 +52,9 @@ def write_extension_name(folder: Path, variant: str, name: str) -> None:
     """Write the files of a variant that alone know the extension's unique name."""
     with writing(folder):
         target = folder / "variants" / variant
-        _write_changed(target / "extension_name.cpp", _template("extension_name.cpp.in").replace("@extension_name@", name))
+        _write_changed(
+            target / "extension_name.cpp", _template("extension_name.cpp.in").replace("@extension_name@", name)
+        )
         _write_changed(target / "extension_name.h", f"#define TORCH_EXTENSION_NAME {name}\n")
 
 
@@ -168,7 +170,7 @@ def _torch_target(headers: TorchHeaders) -> str:
 
 
 def _template(name: str) -> str:
-    return files("kernelyard.project").joinpath("templates", name).read_text("utf-8")
+    return (files("kernelyard.project") / "templates" / name).read_text("utf-8")
 
 
 def _write_changed(path: Path, text: str) -> bool:

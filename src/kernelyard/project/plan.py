@@ -126,7 +126,8 @@ def plan_variant(manifest: Manifest, variant: VariantName, torch: Version, *, pa
 
 def _plan_section(section: KernelSection, variant: VariantName, path: str) -> ObjectGroup:
     capabilities: tuple[str, ...] = ()
-    if section.backend == "cuda" and variant.backend_version is not None:
+    device_code = any(source.endswith(".cu") for source in section.src)
+    if section.backend == "cuda" and variant.backend_version is not None and device_code:
         try:
             resolved = resolve_capabilities(section.cuda_capabilities, variant.backend_version)
         except ValueError as error:

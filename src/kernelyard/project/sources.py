@@ -8,7 +8,8 @@ from pathlib import Path
 
 from kernelyard.formats.edition5 import read_manifest
 from kernelyard.formats.manifest import Manifest, TorchNoarch, TvmFfiSettings
-from kernelyard.formats.tables import KeyPath, Problems
+from kernelyard.formats.tables import Problems
+from kernelyard.formats.toml_places import KeyPath
 
 __all__ = ["PACKAGE_FOLDER", "Project", "read_project"]
 

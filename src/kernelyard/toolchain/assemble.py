@@ -11,8 +11,16 @@ from kernelyard import __version__
 from kernelyard.errors import EnvironmentProblemError
 from kernelyard.formats.floor import Floor
 from kernelyard.formats.versions import Version
-from kernelyard.toolchain.floor import TORCH_LIBRARIES, LinkLine, Stubs, link_line, load_floor, write_stubs
-from kernelyard.toolchain.floor import write_torch_stubs as _write_torch_stubs
+from kernelyard.toolchain.floor import (
+    TORCH_LIBRARIES,
+    LinkLine,
+    Stubs,
+    compat_digest,
+    link_line,
+    load_floor,
+    write_stubs,
+    write_torch_stubs,
+)
 from kernelyard.toolchain.host import HostCompiler, Tools, find_compiler, find_tools
 from kernelyard.toolchain.parts import CudaToolkit, PartSource, TorchHeaders
 
@@ -86,9 +94,11 @@ def assemble(source: PartSource, *, backend: str, cuda: Version | None, torch: I
 def _provide_stubs(source: PartSource, floor: Floor, compiler: HostCompiler) -> Stubs:
     def fill(folder: Path) -> None:
         write_stubs(floor, folder, cxx=compiler.path)
-        _write_torch_stubs(folder, cpu=floor.cpu)
+        write_torch_stubs(folder, cpu=floor.cpu)
 
-    made_of = sha256(f"{__version__}\n{floor.digest}\n{compiler.path}\n{compiler.banner}".encode()).hexdigest()
+    made_of = sha256(
+        f"{__version__}\n{floor.digest}\n{compat_digest()}\n{compiler.path}\n{compiler.banner}".encode()
+    ).hexdigest()
     folder = source.store.provide("floors", f"{floor.name}-{floor.cpu}-{made_of[:16]}", fill)
     libraries = {soname: folder / (soname.partition(".so")[0] + ".so") for soname in floor.libraries}
     return Stubs(folder, libraries, folder / "libfloor_compat.a")

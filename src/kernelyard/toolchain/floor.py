@@ -14,13 +14,14 @@ itself load libpthread fails on glibc 2.31 ("undefined symbol: pthread_create, v
 libpthread.so.0 it runs on 2.31 and 2.36.
 
 What this cannot cure is in the headers: those of glibc 2.38 and later turn ``strtol`` and its family into
-``__isoc23_strtol``. Such a name stays undefined; compiling against an older libc's headers cures it. A C++ library newer
-than those tried (GCC 12 and 14) may want yet another name: either it stays undefined too, or it brings a member that
-:func:`forbidden_archive_members` tells of.
+``__isoc23_strtol``. Such a name stays undefined; compiling against an older libc's headers cures it. A C++ library
+newer than those tried (GCC 12 and 14) may want yet another name: either it stays undefined too, or it brings a member
+that :func:`forbidden_archive_members` tells of.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import subprocess
 from collections.abc import Callable, Sequence
@@ -42,6 +43,7 @@ __all__ = [
     "LinkLine",
     "Run",
     "Stubs",
+    "compat_digest",
     "forbidden_archive_members",
     "link_line",
     "load_floor",
@@ -215,6 +217,8 @@ def link_line(
         by_name["libstdc++"],
         "-Wl,--pop-state",
         *needed,
+        # GCC 14's libstdc++.a asks this of itself and would take it from its own eh_call.o.
+        "-Wl,--undefined=__cxa_call_terminate",
         # Before libstdc++.a for what would drag state out of it, after it for what its own members want (stat).
         str(stubs.compat),
         libstdcxx,
@@ -235,6 +239,15 @@ def forbidden_archive_members(map_text: str) -> tuple[str, ...]:
     """
     members = {found[1] or found[2] for found in _MEMBER.finditer(map_text)}
     return tuple(sorted(m for m in members if any(fnmatchcase(m, pattern) for pattern in FORBIDDEN_MEMBERS)))
+
+
+def compat_digest() -> str:
+    """Return the sha256 over the sources of the archive that goes with the stubs."""
+    folder = files("kernelyard.toolchain") / "floors" / "compat"
+    digest = hashlib.sha256()
+    for source in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    return digest.hexdigest()
 
 
 def _compile_compat(directory: Path, cxx: str, run: Run) -> Path:

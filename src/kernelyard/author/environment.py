@@ -1,0 +1,86 @@
+"""A torch to run results with: the one that is importable, or a pinned one."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from kernelyard.errors import EnvironmentProblemError
+
+__all__ = ["PINNED_TORCH", "download_size", "ensure_torch", "has_torch"]
+
+_logger = logging.getLogger("kernelyard.author")
+
+#: Any torch from the stable ABI's floor on would do; this one has a CPU build where an index offers one.
+PINNED_TORCH = "torch==2.13.0"
+
+
+def has_torch() -> bool:
+    """Whether torch can be imported by this Python; it is not imported to find out."""
+    return importlib.util.find_spec("torch") is not None
+
+
+def ensure_torch(*, install: bool) -> str:
+    """See that torch can be imported, and say which one it is.
+
+    Args:
+        install: Whether the pinned torch may be installed beside this Python where there is none.
+
+    Returns:
+        Its version.
+
+    Raises:
+        EnvironmentProblemError: There is none and it may not be installed (KY711), or installing failed (KY712).
+    """
+    if not has_torch():
+        size = download_size(PINNED_TORCH)
+        amount = "about 3 GB, unless your index has a CPU build" if size is None else f"{size / 1e6:.0f} MB"
+        if not install:
+            hint = f"pip install {PINNED_TORCH} ({amount}), or pass --install-torch"
+            raise EnvironmentProblemError("KY711", "running a kernel needs torch, and there is none", hint=hint)
+        _logger.info("installing %s to run the result with: %s", PINNED_TORCH, amount)
+        _pip("install", "--quiet", PINNED_TORCH)
+        importlib.invalidate_caches()
+        if not has_torch():
+            raise EnvironmentProblemError("KY712", f"{PINNED_TORCH} was installed, but cannot be imported")
+    from importlib.metadata import version
+
+    return version("torch")
+
+
+def download_size(requirement: str) -> int | None:
+    """Return how many bytes pip would fetch to install a requirement, or None if it cannot tell."""
+    try:
+        report = json.loads(_pip("install", "--dry-run", "--quiet", "--report", "-", requirement))
+        return sum(_size(item["download_info"]["url"]) for item in report["install"])
+    except (EnvironmentProblemError, KeyError, ValueError, OSError):
+        return None  # older versions of pip have no report; the answer is only for a message
+
+
+def _size(url: str) -> int:
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        return Path(unquote(parts.path)).stat().st_size
+    from kernelyard.toolchain.package_index import PackageIndex
+
+    response = PackageIndex().session.head(url, timeout=30, allow_redirects=True)
+    response.raise_for_status()
+    return int(response.headers["Content-Length"])
+
+
+def _pip(*arguments: str) -> str:
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+        raise EnvironmentProblemError(
+            "KY712", f"pip failed: {said[-1] if said else error}", hint="run it by hand: " + " ".join(command)
+        ) from None
+    return done.stdout

@@ -1,0 +1,101 @@
+"""The command ``kernelyard``: one module per subcommand, imported when it is called."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import click
+
+from kernelyard import __version__
+from kernelyard.cli.output import fail, follow_progress
+from kernelyard.errors import KernelyardError
+
+__all__ = ["command", "main"]
+
+_INTERRUPTED = 130
+_ENVIRONMENT = 3
+
+#: Subcommand -> its one line in the help. Its module is `kernelyard.cli.<name>` with a command `command`.
+_COMMANDS = {
+    "build": "Build variants of a kernel into build/, checked.",
+    "check": "Say whether a built variant is fit to be published.",
+    "config": "Validate a manifest, or show what it means.",
+    "demo": "The whole way in one command: build, check, publish, load, run.",
+    "explain": "Say what a code such as KY203 means.",
+    "get": "Fetch a kernel from a hub and load it.",
+    "push": "Publish what is in build/ to a hub.",
+    "variants": "List the variants that a kernel should have.",
+}
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        if cmd_name not in _COMMANDS:
+            return None
+        loaded: click.Command = import_module(f"kernelyard.cli.{cmd_name}").command
+        return loaded
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Print the list of commands without importing their modules."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command; for an unknown one say which is nearest."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], _COMMANDS, n=1)
+            if near and "id you mean" not in error.message:
+                raise click.UsageError(f"{error.message} Did you mean {near[0]!r}?", ctx) from None
+            raise
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="kernelyard")
+def command() -> None:
+    """Build, check, ship and load custom compute kernels for PyTorch."""
+
+
+def main() -> None:
+    """Run the command and exit with its status; a user's mistake or a machine's trouble never shows a traceback."""
+    follow_progress()
+    try:
+        status = command(standalone_mode=False)
+    except click.exceptions.Abort:
+        sys.exit(_interrupted())
+    except KeyboardInterrupt:
+        sys.exit(_interrupted())
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except KernelyardError as error:
+        fail(error)
+        sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "kernelyard":
+            raise
+        print(f"kernelyard: the module {error.name!r} is not installed", file=sys.stderr)
+        print("  install what building needs: pip install 'kernelyard[build]'", file=sys.stderr)
+        sys.exit(_ENVIRONMENT)
+    except BrokenPipeError:
+        # The reader of our output has gone, as `head` does; there is nobody left to tell.
+        sys.stderr.close()
+        sys.exit(_ENVIRONMENT)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _interrupted() -> int:
+    print("kernelyard: interrupted; nothing half-made was left behind", file=sys.stderr)
+    return _INTERRUPTED

@@ -1,0 +1,45 @@
+"""``kernelyard build``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from kernelyard.cli.output import emit_json, print_table, size_text
+
+__all__ = ["command"]
+
+
+@click.command("build")
+@click.argument("folder", default=".", type=click.Path(path_type=Path))
+@click.option("--variant", "variants", multiple=True, metavar="GLOB", help="Build only variants whose names match.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Compilers at the same time; one per core by default.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def command(folder: Path, variants: tuple[str, ...], jobs: int | None, *, as_json: bool) -> None:
+    """Build the variants of the kernel in FOLDER into FOLDER/build, checked."""
+    from kernelyard.build.project import build_project
+    from kernelyard.store import Store
+    from kernelyard.toolchain.parts import PartSource
+
+    built = build_project(folder, source=PartSource(Store.default()), variants=variants, jobs=jobs)
+    if as_json:
+        emit_json(
+            [
+                {
+                    "variant": variant.name,
+                    "path": str(variant.path),
+                    "id": variant.entry.id,
+                    "digest": variant.entry.digest,
+                    "size": variant.entry.size,
+                    "seconds": round(variant.seconds, 3),
+                }
+                for variant in built
+            ]
+        )
+        return
+    rows = [
+        (variant.name, size_text(variant.entry.size), f"{variant.seconds:.1f} s", variant.entry.digest[:12])
+        for variant in built
+    ]
+    print_table(rows, head=("variant", "size", "time", "digest"))

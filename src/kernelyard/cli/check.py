@@ -1,0 +1,48 @@
+"""``kernelyard check``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from kernelyard.cli.output import emit_json
+
+__all__ = ["command"]
+
+
+@click.command("check")
+@click.argument("path", default=".", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def command(path: Path, *, as_json: bool) -> int:
+    """Say whether variants are fit to be published: those of a project, of a build folder, or a single one."""
+    from kernelyard.check import check_variant, gather
+    from kernelyard.errors import MissingError, Place
+    from kernelyard.hub.folder import FolderHub
+
+    found = FolderHub.find(path)
+    if found is None:
+        hint = "name a project that has been built, its build folder, or a variant's folder"
+        raise MissingError("KY120", "there is no variant", hint=hint, place=Place(str(path)))
+    results = {item.name: check_variant(gather(item.path, name=item.name)) for item in found.variants}
+    if as_json:
+        emit_json(
+            {
+                "variants": {
+                    name: [
+                        {"code": finding.code, "where": finding.where, "what": finding.what, "hint": finding.hint}
+                        for finding in findings
+                    ]
+                    for name, findings in results.items()
+                },
+                "unreadable": {item.name: item.reason for item in found.broken},
+            }
+        )
+    else:
+        for name, findings in results.items():
+            print(f"{name}: {'fit' if not findings else f'{len(findings)} findings'}")
+            for finding in findings:
+                print(f"  {finding}")
+        for broken in found.broken:
+            print(f"{broken.name}: cannot be read: {broken.reason}")
+    return 1 if found.broken or any(results.values()) else 0

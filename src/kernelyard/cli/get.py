@@ -1,0 +1,49 @@
+"""``kernelyard get``."""
+
+from __future__ import annotations
+
+import click
+
+from kernelyard.cli.output import emit_json
+
+__all__ = ["command"]
+
+
+@click.command("get")
+@click.argument("repo", metavar="ORG/NAME")
+@click.option("--version", type=click.IntRange(min=0), help="Major version: the head of branch vN.")
+@click.option("--revision", help="A branch, a tag, or a revision's id or the beginning of it.")
+@click.option("--backend", help="Only variants of this backend, such as cpu.")
+@click.option("--hub", metavar="URL_OR_PATH", help="The hub; KERNELYARD_HUB by default.")
+@click.option("--trust-remote-code", is_flag=True, help="Load native code from a hub that is not a folder of yours.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def command(
+    repo: str,
+    version: int | None,
+    revision: str | None,
+    backend: str | None,
+    hub: str | None,
+    *,
+    trust_remote_code: bool,
+    as_json: bool,
+) -> None:
+    """Fetch a kernel from a hub into the store, verify it, load it, and say which variant that was."""
+    from kernelyard.load import get_kernel
+
+    module = get_kernel(
+        repo, version=version, revision=revision, backend=backend, hub=hub, trust_remote_code=trust_remote_code
+    )
+    loaded = module.__kernel__
+    described = {
+        "repo": repo,
+        "revision": loaded.repo_info.revision if loaded.repo_info else None,
+        "variant": loaded.variant,
+        "digest": loaded.digest,
+        "path": str(loaded.origin),
+        "verification": loaded.verification,
+    }
+    if as_json:
+        emit_json(described)
+        return
+    for name, value in described.items():
+        click.echo(f"{name:13} {value}")

@@ -1,0 +1,57 @@
+"""Where commands print: data to stdout as text or JSON, progress and hints to stderr."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Sequence
+
+from kernelyard.errors import KernelyardError
+
+__all__ = ["emit_json", "fail", "follow_progress", "print_table", "size_text"]
+
+
+def emit_json(data: object) -> None:
+    """Print data as JSON."""
+    print(json.dumps(data, indent=2, ensure_ascii=False))
+
+
+def print_table(rows: Sequence[Sequence[str]], *, head: Sequence[str]) -> None:
+    """Print rows in columns; columns whose cells all begin with a digit are right-aligned."""
+    if not rows:
+        return
+    columns = list(zip(head, *rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    numeric = [all(cell[:1].isdigit() for cell in column[1:]) for column in columns]
+    for row in (head, *rows):
+        cells = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numeric, strict=True)
+        ]
+        print("  ".join(cells).rstrip())
+
+
+def size_text(size: float) -> str:
+    """Return a size in bytes as people write it: ``1.2 MB``."""
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:  # noqa: PLR2004 - SI units
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"
+
+
+def fail(error: KernelyardError) -> None:
+    """Print an error: what, where, the next step, and where its code is explained."""
+    print(f"kernelyard: {error}", file=sys.stderr)
+    print(f"  `kernelyard explain {error.code}` says more", file=sys.stderr)
+
+
+def follow_progress() -> None:
+    """Print what the rooms report while they work, to stderr."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logger = logging.getLogger("kernelyard")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False

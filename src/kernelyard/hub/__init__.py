@@ -1,0 +1,66 @@
+"""Places that kernels are published to and fetched from. Specification of the static hub: ``docs/formats/hub.md``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from kernelyard.errors import InputError
+from kernelyard.hub.protocol import Hub, Revision
+
+__all__ = ["Hub", "Revision", "open_hub"]
+
+
+def open_hub(location: str | Path | None = None) -> Hub:
+    """Return the hub at a location; nothing is read from it yet, except to see what a folder holds.
+
+    Args:
+        location: A folder (a static hub, or a ``build/`` folder), ``file://``, ``http://`` or ``https://``. None stands
+            for the environment variable ``KERNELYARD_HUB``.
+
+    Raises:
+        InputError: No location is known, or it is of an unknown kind (KY506).
+    """
+    if location is None:
+        location = os.environ.get("KERNELYARD_HUB", "")
+        if not location:
+            raise InputError(
+                "KY506",
+                "no hub was named, and this version of Kernelyard cannot use the Hugging Face Hub yet",
+                hint="pass hub= (or --hub), or set KERNELYARD_HUB to a folder or an http(s) address",
+            )
+    if isinstance(location, str) and "://" in location:
+        return _open_address(location)
+    return _open_folder(Path(location).expanduser().absolute())
+
+
+def _open_address(address: str) -> Hub:
+    scheme, _, rest = address.partition("://")
+    if scheme.lower() == "file":
+        from urllib.parse import unquote
+
+        host, slash, path = rest.partition("/")
+        if slash and host in {"", "localhost"}:
+            return _open_folder(Path("/" + unquote(path)))
+        raise InputError("KY506", f"not the address of a local folder: {address!r}", hint="write file:///the/folder")
+    if scheme.lower() in {"http", "https"}:
+        from kernelyard.hub.http import HttpReader
+        from kernelyard.hub.static import StaticHub
+
+        return StaticHub(HttpReader(address))
+    raise InputError(
+        "KY506",
+        f"not an address of a hub: {address!r}",
+        hint="known are folders, file://, http:// and https://",
+    )
+
+
+def _open_folder(path: Path) -> Hub:
+    from kernelyard.hub.folder import FolderHub
+    from kernelyard.hub.static import DirectoryReader, StaticHub
+
+    if not (path / "hub.json").is_file():
+        folder = FolderHub.find(path)
+        if folder is not None:
+            return folder
+    return StaticHub(DirectoryReader(path))

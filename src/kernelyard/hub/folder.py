@@ -1,0 +1,218 @@
+"""A folder of built variants, such as a project's ``build/``, as a hub: its index is made up from the tree."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from kernelyard.errors import InputError, KernelyardError, MissingError, Place
+from kernelyard.formats.facts import Facts
+from kernelyard.formats.index import FileEntry, Index, VariantEntry, revision_id
+from kernelyard.formats.metadata import Metadata
+from kernelyard.formats.variant import InvalidVariantName, VariantName
+from kernelyard.hub.protocol import Revision, check_repo, check_request
+from kernelyard.hub.static import DirectoryReader, copy_verified
+from kernelyard.store import hash_file
+
+__all__ = ["BrokenVariant", "FolderHub", "FolderVariant", "hash_tree", "hash_with", "list_files"]
+
+#: Curated names of ``python-depends`` that are not the names of the packages.
+_PACKAGE = {"onednn": "onednn-devel", "tvm-ffi": "apache-tvm-ffi"}
+
+
+@dataclass(frozen=True, slots=True)
+class FolderVariant:
+    """A variant's directory with a readable ``metadata.json``. Its files have not been hashed yet.
+
+    Attributes:
+        name: Of the directory.
+        path: Of the directory, absolute and without symbolic links.
+        metadata: What it says of itself.
+        facts: From the metadata where Kernelyard wrote it, from the name otherwise.
+    """
+
+    name: str
+    path: Path
+    metadata: Metadata
+    facts: Facts
+
+    def entry(self) -> VariantEntry:
+        """Hash the files and return the variant as an index lists it."""
+        files = tuple(
+            FileEntry(path, (self.path / path).stat().st_size, digest) for path, digest in hash_tree(self.path).items()
+        )
+        return VariantEntry(self.name, self.metadata.id, files, self.facts)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenVariant:
+    """A directory that has the name of a variant but cannot be used, and why: a full sentence."""
+
+    name: str
+    reason: str
+
+
+class FolderHub:
+    """The one kernel whose variants are in a folder.
+
+    Attributes:
+        path: The folder that holds the variants' directories, or the one variant.
+        variants: Those that can be read, by name.
+        broken: The others.
+    """
+
+    is_local = True
+
+    def __init__(self, path: Path, variants: tuple[FolderVariant, ...], broken: tuple[BrokenVariant, ...] = ()) -> None:
+        self.path = path
+        self.variants = variants
+        self.broken = broken
+
+    @classmethod
+    def find(cls, path: Path) -> FolderHub | None:
+        """Return the variants at a path: in its ``build`` folder, in it, or it itself; None if there are none."""
+        for folder in (path / "build", path):
+            found = cls._read(folder)
+            if found is not None:
+                return found
+        if (path / "metadata.json").is_file() or (_is_variant_name(path.name) and path.is_dir()):
+            one = _read_variant(path)
+            return cls(path, (one,)) if isinstance(one, FolderVariant) else cls(path, (), (one,))
+        return None
+
+    @classmethod
+    def _read(cls, folder: Path) -> FolderHub | None:
+        try:
+            names = sorted(item.name for item in os.scandir(folder) if item.is_dir())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        read = [_read_variant(folder / name) for name in names if _is_variant_name(name)]
+        if not read:
+            return None
+        variants = tuple(variant for variant in read if isinstance(variant, FolderVariant))
+        return cls(folder, variants, tuple(variant for variant in read if isinstance(variant, BrokenVariant)))
+
+    @property
+    def location(self) -> str:
+        """The folder."""
+        return str(self.path)
+
+    @cached_property
+    def index(self) -> Index:
+        """The index of the readable variants, made by hashing all their files.
+
+        Raises:
+            InputError: They are not of one kernel and version (KY507).
+            MissingError: There are none (KY501).
+        """
+        if not self.variants:
+            reasons = " ".join(f"{variant.name}: {variant.reason}" for variant in self.broken)
+            raise MissingError("KY501", f"there is no variant that can be read. {reasons}", place=Place(self.location))
+        first = self.variants[0].metadata
+        for variant in self.variants:
+            other = variant.metadata
+            if (other.name, other.version) != (first.name, first.version):
+                raise InputError(
+                    "KY507",
+                    f"variants of different kernels in one folder: {first.name} version {first.version} and "
+                    f"{other.name} version {other.version}",
+                    hint="build again into an empty folder",
+                    place=Place(str(variant.path)),
+                )
+        entries = tuple(variant.entry() for variant in self.variants)
+        return Index(name=first.name, version=first.version, license=first.license, variants=entries)
+
+    @cached_property
+    def files(self) -> Mapping[str, Path]:
+        """The sha256 of each file's content, and a file that has it."""
+        paths = {variant.name: variant.path for variant in self.variants}
+        return {file.sha256: paths[entry.name] / file.path for entry in self.index.variants for file in entry.files}
+
+    def resolve(self, repo: str, *, version: int | None = None, revision: str | None = None) -> Revision:
+        """Return the one revision that is here; see :meth:`kernelyard.hub.protocol.Hub.resolve`."""
+        check_repo(repo)
+        check_request(version, revision)
+        index = self.index
+        id_ = revision_id(index.to_json())
+        place = Place(self.location)
+        if repo.partition("/")[2] != index.name:
+            raise MissingError("KY501", f"this folder holds {index.name}, not {repo}", place=place)
+        if version is not None and version != index.version:
+            raise MissingError("KY501", f"this folder holds version {index.version}, not {version}", place=place)
+        branch = f"v{index.version}"
+        if revision is not None and revision != branch and not id_.startswith(revision):
+            raise MissingError(
+                "KY501", f"this folder holds {branch}, revision {id_}, and not {revision!r}", place=place
+            )
+        return Revision(repo, id_, None if revision and revision != branch else branch, index)
+
+    def fetch_file(self, entry: FileEntry, destination: Path) -> None:
+        """Copy one file; see :meth:`kernelyard.hub.protocol.Hub.fetch_file`."""
+        source = self.files[entry.sha256]
+        with DirectoryReader(source.parent).open(source.name) as answer:
+            copy_verified(answer.chunks, entry, destination, where=str(source))
+
+
+def list_files(root: Path) -> Iterator[str]:
+    """List the files that the digest of a variant covers, and those that carry it, as relative POSIX paths.
+
+    Bytecode is left out and symbolic links to directories are not entered, as the public ecosystem's digest has it.
+    """
+    for folder, folders, names in os.walk(root, followlinks=False):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        for name in sorted(names):
+            path = Path(folder, name)
+            if not name.endswith(".pyc") and path.is_file():
+                yield path.relative_to(root).as_posix()
+
+
+def hash_tree(root: Path) -> dict[str, str]:
+    """Return the sha256 of each of :func:`list_files`, by path in sorted order."""
+    return {path: hash_file(root / path) for path in sorted(list_files(root))}
+
+
+def hash_with(algorithm: str, path: Path) -> str:
+    """Return the digest of a file in hexadecimal by an algorithm of ``metadata.json``."""
+    digest = hashlib.new(algorithm)
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _is_variant_name(name: str) -> bool:
+    try:
+        VariantName.parse(name)
+    except InvalidVariantName:
+        return False
+    return True
+
+
+def _read_variant(path: Path) -> FolderVariant | BrokenVariant:
+    # The directory's own name counts, also where it is a link to another.
+    name, path = path.name, path.resolve()
+    file = path / "metadata.json"
+    try:
+        metadata = Metadata.from_json(file.read_bytes(), path=str(file))
+    except FileNotFoundError:
+        return BrokenVariant(name, "It has no metadata.json, so it is half-made or of a build that is too old.")
+    except OSError as error:
+        return BrokenVariant(name, f"Its metadata.json cannot be read: {error.strerror or error}.")
+    except KernelyardError as error:
+        where = f" at {error.place.key}" if error.place and error.place.key else ""
+        return BrokenVariant(name, f"Its metadata.json is not valid{where}: {error.what}.")
+    return FolderVariant(name, path, metadata, metadata.facts or _facts(name, metadata))
+
+
+def _facts(name: str, metadata: Metadata) -> Facts:
+    requirements = tuple(_PACKAGE.get(package, package) for package in metadata.python_depends)
+    try:
+        facts = Facts.of_name(VariantName.parse(name))
+    except InvalidVariantName:
+        # The user points at this very directory, whatever its name: what is not known does not count against it.
+        facts = Facts("", None, None, metadata.backend, None, "", "")
+    return replace(facts, requirements=requirements)

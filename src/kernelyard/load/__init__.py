@@ -1,0 +1,7 @@
+"""What runs at the user's: describe the system, choose the best variant, verify it, import it once."""
+
+from __future__ import annotations
+
+from kernelyard.load.kernels import LoadedKernel, RepoInfo, get_kernel, get_loaded_kernels, get_local_kernel
+
+__all__ = ["LoadedKernel", "RepoInfo", "get_kernel", "get_loaded_kernels", "get_local_kernel"]

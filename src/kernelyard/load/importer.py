@@ -1,0 +1,254 @@
+"""Importing a verified variant exactly once.
+
+Python's import system does the importing, by a finder of ours that knows the names of kernels: so the locks are
+Python's, which see a deadlock coming, and submodules that are imported later take the same way. Modules are compiled
+from bytes that have just been hashed; bytecode beside them is neither read nor written.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+
+from kernelyard.errors import KernelyardError, LoadError, Place, VerificationError
+from kernelyard.load.verified import VerifiedTree
+
+__all__ = ["import_once", "imported"]
+
+
+class _Claim:
+    """A name in ``sys.modules`` that is a kernel, or about to become one.
+
+    Attributes:
+        name: The name, ``id`` in the kernel's metadata.
+        tree: Its files.
+        prefix: The folder of the package inside the variant, ``""`` or ``name/``.
+        prepare: Called with the module before its body runs.
+        users: How many calls are importing it at this moment.
+        module: The module, once its body has run to its end.
+    """
+
+    def __init__(self, name: str, tree: VerifiedTree, prefix: str, prepare: Callable[[ModuleType], None]) -> None:
+        self.name = name
+        self.tree = tree
+        self.prefix = prefix
+        self.prepare = prepare
+        self.users = 0
+        self.module: ModuleType | None = None
+
+
+_claims: dict[str, _Claim] = {}
+#: Guards the claims. No code of a kernel runs under it, so it cannot take part in a deadlock.
+_lock = threading.Lock()
+
+
+def imported(identity: str) -> ModuleType | None:
+    """Return the module of this content that the process has, if any."""
+    with _lock:
+        claim = _claim_of(identity)
+        return claim.module if claim else None
+
+
+def import_once(name: str, tree: VerifiedTree, prefix: str, prepare: Callable[[ModuleType], None]) -> ModuleType:
+    """Import a kernel, or return the module that this process has of the same content.
+
+    Args:
+        name: For ``sys.modules``: ``id`` in the kernel's metadata.
+        tree: Its files.
+        prefix: The folder of the package inside the variant, ``""`` or ``name/``.
+        prepare: Called with the module before its body runs.
+
+    Raises:
+        VerificationError: The name belongs to something else (KY603), or a file has changed (KY602).
+        LoadError: The kernel's own code failed (KY604). Nothing of it stays in ``sys.modules``.
+    """
+    claim = _enter(name, tree, prefix, prepare)
+    try:
+        module = _import(claim)
+        if claim.module is None and not getattr(module.__spec__, "_initializing", False):
+            claim.module = module
+        return module
+    finally:
+        with _lock:
+            claim.users -= 1
+            # After a failure the name is free again: the author mends the kernel and loads it anew.
+            if claim.users == 0 and claim.module is None:
+                del _claims[claim.name]
+
+
+def _enter(name: str, tree: VerifiedTree, prefix: str, prepare: Callable[[ModuleType], None]) -> _Claim:
+    with _lock:
+        claim = _claim_of(tree.identity)
+        if claim is None:
+            _check_name(name, tree)
+            claim = _claims[name] = _Claim(name, tree, prefix, prepare)
+        claim.users += 1
+        # First, so that the ordinary finder never sees the folder of a kernel and what lies about in it.
+        if _FINDER not in sys.meta_path:
+            sys.meta_path.insert(0, _FINDER)
+    return claim
+
+
+def _claim_of(identity: str) -> _Claim | None:
+    return next((claim for claim in _claims.values() if claim.tree.identity == identity), None)
+
+
+def _check_name(name: str, tree: VerifiedTree) -> None:
+    place = Place(str(tree.root / "metadata.json"), key="id")
+    if name in _claims:
+        raise VerificationError(
+            "KY603",
+            f"another kernel with the id {name!r} is loaded already, from {_claims[name].tree.root}",
+            hint="its files differ from this one's; load only one of them in a process",
+            place=place,
+        )
+    if name in sys.modules or _is_importable(name, tree.root):
+        raise VerificationError(
+            "KY603",
+            f"the kernel's id, {name!r}, is the name of a module that exists, and it would take its place",
+            hint="do not load this kernel; its author must give it an id of its own",
+            place=place,
+        )
+
+
+def _is_importable(name: str, root: Path) -> bool:
+    from importlib.util import find_spec
+
+    if name in sys.stdlib_module_names or name in sys.builtin_module_names:
+        return True
+    try:
+        spec = find_spec(name)
+    except (ImportError, ValueError):
+        return False
+    if spec is None:
+        return False
+    # An extension carries the kernel's id too, and is found where the variant's folder is on the module path.
+    return spec.origin is None or not Path(spec.origin).resolve().is_relative_to(root)
+
+
+def _import(claim: _Claim) -> ModuleType:
+    from importlib import import_module
+
+    try:
+        module = import_module(claim.name)
+    except KernelyardError:
+        raise
+    except Exception as error:
+        raise LoadError(
+            "KY604",
+            f"the kernel could not be imported: {type(error).__name__}: {error}",
+            hint="the cause is above; `kernelyard check` on the variant may tell more",
+            place=Place(str(claim.tree.root)),
+        ) from error
+    loader = getattr(module.__spec__, "loader", None)
+    if not isinstance(loader, _SourceLoader) or loader.tree.identity != claim.tree.identity:
+        raise VerificationError("KY603", f"another module has taken the kernel's name, {claim.name!r}, meanwhile")
+    return module
+
+
+class _SourceLoader(SourceFileLoader):
+    """Compiles a module from verified source."""
+
+    def __init__(self, fullname: str, claim: _Claim, path: str) -> None:
+        super().__init__(fullname, str(claim.tree.root / path))
+        self.tree = claim.tree
+        self._claim = claim
+        self._relative = path
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Compile the source; bytecode is never looked for."""
+        del fullname
+        code: CodeType = self.source_to_code(self.tree.read(self._relative), self.path)
+        return code
+
+    def get_data(self, path: str) -> bytes:
+        """Return a file's bytes, verified where the file belongs to the kernel."""
+        try:
+            relative = Path(path).relative_to(self.tree.root).as_posix()
+        except ValueError:
+            return super().get_data(path)
+        if relative not in self.tree.files:
+            raise FileNotFoundError(path)
+        return self.tree.read(relative)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the body; if the kernel's own fails, nothing of the kernel stays in ``sys.modules``."""
+        if module.__name__ != self._claim.name:
+            super().exec_module(module)
+            return
+        try:
+            self._claim.prepare(module)
+            super().exec_module(module)
+        except BaseException:
+            # Here, where Python still holds the module's lock: another thread may begin anew right after.
+            for name in [name for name in sys.modules if name.startswith(f"{module.__name__}.")]:
+                del sys.modules[name]
+            raise
+
+
+class _ExtensionLoader(ExtensionFileLoader):
+    """Opens an extension whose bytes have just been hashed."""
+
+    def __init__(self, fullname: str, claim: _Claim, path: str) -> None:
+        super().__init__(fullname, str(claim.tree.root / path))
+        self._tree = claim.tree
+        self._relative = path
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Hash the file, then let the dynamic linker open it."""
+        self._tree.check(self._relative)
+        return super().create_module(spec)
+
+
+class _Finder:
+    """Finds kernels and their submodules, among verified files only."""
+
+    @staticmethod
+    def find_spec(
+        fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return where a module of a kernel comes from, None for modules that are not of a kernel.
+
+        Raises:
+            ModuleNotFoundError: The kernel has no such module. None would let the next finder look in the folder.
+        """
+        del path, target
+        top, *parts = fullname.split(".")
+        claim = _claims.get(top)
+        if claim is None:
+            return None
+        base = claim.prefix + "/".join(parts)
+        if not parts:
+            return _package(fullname, claim, claim.prefix)
+        if f"{base}/__init__.py" in claim.tree.files:
+            return _package(fullname, claim, f"{base}/")
+        for suffix in EXTENSION_SUFFIXES:
+            if base + suffix in claim.tree.files:
+                return _spec(fullname, _ExtensionLoader(fullname, claim, base + suffix))
+        if f"{base}.py" in claim.tree.files:
+            return _spec(fullname, _SourceLoader(fullname, claim, f"{base}.py"))
+        if any(file.startswith(f"{base}/") for file in claim.tree.files):
+            namespace = ModuleSpec(fullname, None, is_package=True)
+            namespace.submodule_search_locations = [str(claim.tree.root / base)]
+            return namespace
+        raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
+
+
+_FINDER = _Finder()
+
+
+def _package(fullname: str, claim: _Claim, folder: str) -> ModuleSpec:
+    spec = _spec(fullname, _SourceLoader(fullname, claim, f"{folder}__init__.py"), is_package=True)
+    spec.submodule_search_locations = [str(claim.tree.root / folder)]
+    return spec
+
+
+def _spec(fullname: str, loader: _SourceLoader | _ExtensionLoader, *, is_package: bool = False) -> ModuleSpec:
+    spec = ModuleSpec(fullname, loader, origin=loader.path, is_package=is_package)
+    # Gives the module its `__file__`.
+    spec.has_location = True
+    return spec

@@ -1,0 +1,199 @@
+"""The functions that programs call to get a kernel."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from kernelyard.errors import InputError, LoadError, MissingError, Place, VerificationError
+from kernelyard.formats.index import VariantEntry
+from kernelyard.formats.metadata import Metadata
+from kernelyard.formats.variant import BACKENDS
+from kernelyard.hub import Hub, open_hub
+from kernelyard.hub.folder import BrokenVariant, FolderHub
+from kernelyard.load.choose import choose, none_fits
+from kernelyard.load.importer import import_once, imported
+from kernelyard.load.rules import Candidate, Verdict
+from kernelyard.load.system import describe_system
+from kernelyard.load.verified import VerifiedTree, content_key, package_root, verify_fetched, verify_folder
+from kernelyard.store import Store
+
+__all__ = ["LoadedKernel", "RepoInfo", "get_kernel", "get_loaded_kernels", "get_local_kernel"]
+
+
+@dataclass(frozen=True, slots=True)
+class RepoInfo:
+    """Where on a hub a kernel came from: ``org/name``, and the revision's id."""
+
+    repo_id: str
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedKernel:
+    """A kernel that this process has imported.
+
+    Attributes:
+        metadata: What the variant says of itself.
+        module: The module.
+        repo_info: Where it came from; None for a local folder.
+        digest: The identity of its code.
+        variant: Name of the variant.
+        origin: The folder it was imported from.
+        verification: What vouches for its files: ``hub-index``, ``digest`` (in its metadata), ``unverified-local``.
+    """
+
+    metadata: Metadata
+    module: ModuleType
+    repo_info: RepoInfo | None
+    digest: str
+    variant: str
+    origin: Path
+    verification: str
+
+
+_loaded: dict[str, LoadedKernel] = {}
+_lock = threading.Lock()
+
+
+def get_kernel(
+    repo_id: str,
+    *,
+    version: int | None = None,
+    revision: str | None = None,
+    backend: str | None = None,
+    hub: str | Path | None = None,
+    trust_remote_code: bool = False,
+) -> ModuleType:
+    """Fetch a kernel from a hub if it is not in the store, verify it, import it once, and return the module.
+
+    Args:
+        repo_id: ``org/name``.
+        version: N stands for the newest revision of version N. Give this or ``revision``.
+        revision: A branch, a tag, a revision's id or the beginning of one.
+        backend: Only a variant for this backend (``cpu``, ``cuda``) will do; None takes the best for this machine.
+        hub: A folder or an address; None stands for ``KERNELYARD_HUB``.
+        trust_remote_code: Consent to run what a hub hands out that is not in the user's own file system.
+
+    Returns:
+        The module. Its ``__kernel__`` is the :class:`LoadedKernel`.
+
+    Raises:
+        InputError: An argument is wrong; also a ValueError.
+        MissingError: The kernel or the revision is not there, or has no variant for this machine; also a
+            FileNotFoundError.
+        EnvironmentProblemError: The hub cannot be reached, or the store cannot be written; also an OSError.
+        VerificationError: Bytes are not the published ones, or the hub needs consent; also a ValueError.
+        LoadError: The kernel's own code failed; also an ImportError.
+    """
+    _check_backend(backend)
+    source = open_hub(hub)
+    if not source.is_local and trust_remote_code is not True:
+        raise VerificationError(
+            "KY605",
+            f"the code of {repo_id} would come from {source.location}, and be run",
+            hint="pass trust_remote_code=True if you trust whoever runs that hub",
+        )
+    found = source.resolve(repo_id, version=version, revision=revision)
+    by_name = {variant.name: variant for variant in found.index.variants}
+    at = f"{repo_id} ({f'{found.ref}, ' if found.ref else ''}revision {found.id[:12]})"
+    entry = by_name[_best(at, found.index.variants, backend)]
+    module = imported(entry.digest)
+    if module is not None:
+        return module
+    tree = verify_fetched(_fetch(source, entry), entry)
+    metadata = _metadata(tree, entry)
+    return _load(tree, metadata, entry.name, RepoInfo(repo_id, found.id))
+
+
+def get_local_kernel(path: str | Path, *, backend: str | None = None) -> ModuleType:
+    """Import the best variant of a folder: of its ``build`` folder, of the folder itself, or the folder as a variant.
+
+    It is loaded where it is. Where its ``metadata.json`` has a digest, the files must match it.
+
+    Args:
+        path: The folder.
+        backend: Only a variant for this backend will do.
+
+    Returns:
+        The module. Its ``__kernel__`` is the :class:`LoadedKernel`.
+
+    Raises:
+        InputError: An argument is wrong; also a ValueError.
+        MissingError: There is no variant, or none for this machine; also a FileNotFoundError.
+        VerificationError: A file differs from the digest; also a ValueError.
+        LoadError: The kernel's own code failed; also an ImportError.
+    """
+    _check_backend(backend)
+    folder = Path(path).expanduser().absolute()
+    found = FolderHub.find(folder)
+    if found is None:
+        what = "there is no variant of a kernel here" if folder.is_dir() else "there is no such folder"
+        hint = "name a kernel's folder, its build folder, or one variant's folder"
+        raise MissingError("KY607", what, hint=hint, place=Place(str(folder)))
+    by_name = {variant.name: variant for variant in found.variants}
+    variant = by_name[_best(str(folder), found.variants, backend, found.broken)]
+    tree = verify_folder(variant)
+    return _load(tree, variant.metadata, variant.name, None)
+
+
+def get_loaded_kernels() -> list[LoadedKernel]:
+    """Return the kernels that this process has imported, in the order in which they were."""
+    with _lock:
+        return list(_loaded.values())
+
+
+def _check_backend(backend: str | None) -> None:
+    if backend is not None and backend not in BACKENDS:
+        raise InputError("KY606", f"unknown backend {backend!r}", hint=f"known are {', '.join(BACKENDS)}")
+
+
+def _best(what: str, variants: Iterable[Candidate], backend: str | None, broken: Iterable[BrokenVariant] = ()) -> str:
+    verdicts = choose(variants, describe_system(), backend)
+    if verdicts and verdicts[0].usable:
+        return verdicts[0].variant
+    raise none_fits(what, (*verdicts, *(Verdict(one.name, usable=False, reason=one.reason) for one in broken)))
+
+
+def _fetch(source: Hub, entry: VariantEntry) -> Path:
+    def fill(folder: Path) -> None:
+        for file in entry.files:
+            source.fetch_file(file, folder / file.path)
+
+    return Store.default().provide("variants", content_key(entry), fill)
+
+
+def _metadata(tree: VerifiedTree, entry: VariantEntry) -> Metadata:
+    place = Place(str(tree.root / "metadata.json"))
+    if "metadata.json" not in tree.files:
+        raise LoadError("KY604", "the variant has no metadata.json", hint="publish it again", place=place)
+    metadata = Metadata.from_json(tree.read("metadata.json"), path=place.path)
+    if metadata.id != entry.id:
+        raise VerificationError(
+            "KY602",
+            f"the variant calls itself {metadata.id!r} and the index of the hub calls it {entry.id!r}",
+            hint="tell the owner of the kernel",
+            place=place,
+        )
+    return metadata
+
+
+def _load(tree: VerifiedTree, metadata: Metadata, variant: str, repo_info: RepoInfo | None) -> ModuleType:
+    prefix = package_root(tree, metadata)
+    if prefix is None:
+        raise LoadError("KY604", "the variant has no __init__.py", hint="build it again", place=Place(str(tree.root)))
+
+    def prepare(module: ModuleType) -> None:
+        module.__kernel__ = LoadedKernel(  # type: ignore[attr-defined]
+            metadata, module, repo_info, tree.identity, variant, tree.root, tree.verification
+        )
+
+    module = import_once(metadata.id, tree, prefix, prepare)
+    # A kernel that asks for itself while its body runs gets itself unfinished, as everywhere in Python.
+    if imported(tree.identity) is module:
+        with _lock:
+            _loaded.setdefault(tree.identity, module.__kernel__)
+    return module

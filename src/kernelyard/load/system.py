@@ -1,0 +1,201 @@
+"""The machine and the interpreter that a kernel is to run in, described once per process.
+
+Nothing here imports torch, starts a process or touches CUDA.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from kernelyard.formats.versions import InvalidVersion, Version
+from kernelyard.load.nvml import Gpu, cuda_visible_devices, read_gpus, visible_gpus
+
+__all__ = ["System", "Torch", "describe_system"]
+
+_CPU = {"amd64": "x86_64", "arm64": "aarch64"}
+_OS = {"linux": "linux", "darwin": "darwin", "win32": "windows"}
+
+_NUMBERS = re.compile(r"(\d+)\.(\d+)", re.ASCII)
+#: What PyTorch's own releases look like: `2.11.0`, `2.11.0+cu130`, `2.11.0+rocm6.4`, `2.5.1.post3`.
+_RELEASE = re.compile(r"\d+\.\d+(\.\d+)*(\.post\d+)?(\+(cpu|cu\d+|rocm[\d.]+|xpu)(\.\w+)*)?", re.ASCII)
+_ASSIGNMENT = re.compile(r"^(__version__|cuda|hip)\b[^=\n]*=\s*['\"]([^'\"\n]+)['\"]", re.ASCII | re.MULTILINE)
+#: The constructor of c10::Error takes a std::string; its mangled name tells which of the two.
+_C10_ERROR = re.compile(rb"_ZN3c105ErrorC\dENS_14SourceLocationE(NSt7__cxx11|Ss)")
+
+
+@dataclass(frozen=True, slots=True)
+class Torch:
+    """The torch that is installed.
+
+    Attributes:
+        version: Exactly as it calls itself: ``2.11.0+cu130``, ``2.6.0a0+ecf3bae40a.nv25.01``.
+        cuda: The CUDA it was built for.
+        hip: The ROCm it was built for.
+        cxx11_abi: Of its std::string; None where that could not be found out.
+    """
+
+    version: str
+    cuda: Version | None = None
+    hip: str | None = None
+    cxx11_abi: bool | None = None
+
+    @property
+    def release(self) -> tuple[int, int] | None:
+        """Major and minor of a release; None for a nightly, a git build, a vendor's build, a release candidate.
+
+        Only releases have a known C++ ABI: a build from in between may have that of the one before or of none.
+        """
+        return self.numbers if _RELEASE.fullmatch(self.version) else None
+
+    @property
+    def numbers(self) -> tuple[int, int]:
+        """Major and minor, whatever kind of build it is."""
+        match = _NUMBERS.match(self.version)
+        return (int(match[1]), int(match[2])) if match else (0, 0)
+
+    def reaches(self, floor: Version) -> bool:
+        """Whether it has everything that a torch release of the version ``floor`` has.
+
+        ``2.12.0a0+git`` comes before 2.12: it may lack what was added last, but has everything of 2.11.
+        """
+        wanted = (floor.major, floor.minor)
+        return self.numbers >= wanted if self.release else self.numbers > wanted
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """What decides which variants can run.
+
+    Attributes:
+        cpu: ``x86_64``, ``aarch64``, ...
+        os: ``linux``, ``darwin``, ``windows``.
+        glibc: None on other C libraries, such as musl.
+        python: Major and minor of this interpreter.
+        free_threaded: It runs without the global lock, and so has no stable ABI before 3.15.
+        torch: None where none is installed.
+        tvm_ffi: Version of ``tvm_ffi``; None where it is not installed.
+        driver: Version of the NVIDIA driver; None where there is none.
+        gpus: The NVIDIA GPUs that CUDA shows to this process, in its order.
+        packages: Installed packages (normalised name -> version); None asks this interpreter when needed.
+    """
+
+    cpu: str
+    os: str
+    glibc: Version | None
+    python: tuple[int, int]
+    free_threaded: bool = False
+    torch: Torch | None = None
+    tvm_ffi: str | None = None
+    driver: Version | None = None
+    gpus: tuple[Gpu, ...] = ()
+    packages: tuple[tuple[str, str], ...] | None = None
+
+    @property
+    def platform(self) -> str:
+        """CPU and operating system as in variant names."""
+        return f"{self.cpu}-{self.os}"
+
+
+@cache
+def describe_system() -> System:
+    """Return this machine and interpreter; the answer is remembered for the life of the process."""
+    driver, gpus = read_gpus()
+    return System(
+        cpu=_cpu(),
+        os=_OS.get(sys.platform, sys.platform),
+        glibc=_glibc(),
+        python=sys.version_info[:2],
+        free_threaded=_free_threaded(),
+        torch=find_torch(),
+        tvm_ffi=_tvm_ffi(),
+        driver=driver,
+        gpus=visible_gpus(gpus, cuda_visible_devices()),
+    )
+
+
+def find_torch() -> Torch | None:
+    """Describe the installed torch from its files, without importing it."""
+    folder = _folder_of("torch")
+    if folder is None:
+        return None
+    try:
+        found = dict(_ASSIGNMENT.findall((folder / "version.py").read_text("utf-8")))
+    except OSError:
+        found = {}
+    version = found.get("__version__") or _distribution_version("torch")
+    if version is None:
+        return None
+    return Torch(version, _parsed(found.get("cuda")), found.get("hip"), _cxx11_abi(folder))
+
+
+def _folder_of(module: str) -> Path | None:
+    from importlib.util import find_spec
+
+    loaded = sys.modules.get(module)
+    try:
+        spec = loaded.__spec__ if loaded is not None else find_spec(module)
+    except (ValueError, AttributeError):
+        return None
+    return Path(spec.origin).parent if spec is not None and spec.origin else None
+
+
+def _distribution_version(name: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _tvm_ffi() -> str | None:
+    return _distribution_version("apache-tvm-ffi") if _folder_of("tvm_ffi") else None
+
+
+def _cxx11_abi(folder: Path) -> bool | None:
+    try:
+        with (
+            (folder / "lib" / "libc10.so").open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+        ):
+            match = _C10_ERROR.search(content)
+            return None if match is None else match[1] != b"Ss"
+    except (OSError, ValueError):
+        return None
+
+
+def _cpu() -> str:
+    if hasattr(os, "uname"):
+        machine = os.uname().machine
+    else:
+        import platform
+
+        machine = platform.machine()
+    return _CPU.get(machine.lower(), machine.lower())
+
+
+def _glibc() -> Version | None:
+    try:
+        name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
+    except (AttributeError, ValueError, OSError):
+        return None
+    return _parsed(version) if name == "glibc" else None
+
+
+def _free_threaded() -> bool:
+    import sysconfig
+
+    return bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+
+
+def _parsed(text: str | None) -> Version | None:
+    try:
+        return None if text is None else Version(text)
+    except InvalidVersion:
+        return None

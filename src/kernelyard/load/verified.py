@@ -1,0 +1,136 @@
+"""A variant's files, known to be the published ones, and read in no other way from then on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+
+from kernelyard.errors import Place, VerificationError
+from kernelyard.formats.digest import UNHASHED, tree_digest
+from kernelyard.formats.index import VariantEntry
+from kernelyard.formats.metadata import Metadata
+from kernelyard.hub.folder import FolderVariant, hash_tree, hash_with
+from kernelyard.store import hash_file
+
+__all__ = ["VerifiedTree", "content_key", "verify_fetched", "verify_folder"]
+
+
+@dataclass(frozen=True)
+class VerifiedTree:
+    """A folder and the files in it that may be used.
+
+    Attributes:
+        root: The folder, absolute and without symbolic links.
+        files: Relative POSIX path -> sha256.
+        verification: What vouches for the files: ``hub-index``, ``digest``, or nothing: ``unverified-local``.
+        way_out: What the user can do if a file is another one, as a sentence.
+    """
+
+    root: Path
+    files: Mapping[str, str]
+    verification: str
+    way_out: str
+
+    @cached_property
+    def identity(self) -> str:
+        """The digest by which equal code is one module."""
+        return tree_digest(self.files)
+
+    def read(self, path: str) -> bytes:
+        """Return a file's bytes.
+
+        Raises:
+            VerificationError: They are not those that were verified (KY602).
+        """
+        try:
+            content = (self.root / path).read_bytes()
+        except OSError as error:
+            raise self._differs(path, f"cannot be read any more: {error.strerror or error}") from error
+        if sha256(content).hexdigest() != self.files[path]:
+            raise self._differs(path, "has changed since it was verified")
+        return content
+
+    def check(self, path: str) -> Path:
+        """Hash a file again and return where it is, for what must be opened by its path.
+
+        Raises:
+            VerificationError: Its bytes are not those that were verified (KY602).
+        """
+        file = self.root / path
+        try:
+            found = hash_file(file)
+        except OSError as error:
+            raise self._differs(path, f"cannot be read any more: {error.strerror or error}") from error
+        if found != self.files[path]:
+            raise self._differs(path, "has changed since it was verified")
+        return file
+
+    def _differs(self, path: str, what: str) -> VerificationError:
+        return _error(self.root, path, what, self.way_out)
+
+
+def content_key(entry: VariantEntry) -> str:
+    """Return the key of a variant in the store: over all its files.
+
+    The identity at run time leaves out ``metadata.json``, so two releases with equal code have one identity; each must
+    still find its own ``metadata.json``.
+    """
+    lines = "".join(f"{file.sha256}  {file.path}\n" for file in sorted(entry.files, key=lambda file: file.path))
+    return sha256(lines.encode()).hexdigest()
+
+
+def verify_fetched(root: Path, entry: VariantEntry) -> VerifiedTree:
+    """Hash all files of a variant in the store against the hub's index.
+
+    Raises:
+        VerificationError: A file is missing, is another one, or does not belong there (KY602).
+    """
+    way_out = f"delete the folder {root} and load the kernel again"
+    expected = {file.path: file.sha256 for file in entry.files}
+    _compare(root, expected, hash_tree(root), "the index of the hub", way_out)
+    linked = next((path for path in sorted(root.rglob("*")) if path.is_symlink()), None)
+    if linked is not None:
+        raise _error(root, linked.relative_to(root).as_posix(), "is a link, which the store has none of", way_out)
+    return VerifiedTree(root.resolve(), expected, "hub-index", way_out)
+
+
+def verify_folder(variant: FolderVariant) -> VerifiedTree:
+    """Hash all files of a variant in a folder of the user, against its ``metadata.json`` where that has a digest.
+
+    Raises:
+        VerificationError: It has one, and a file differs from it (KY602).
+    """
+    root, metadata = variant.path, variant.metadata
+    files = hash_tree(root)
+    if metadata.digest_algorithm is None:
+        way_out = "start a new Python process to load the folder as it is now"
+        return VerifiedTree(root, files, "unverified-local", way_out)
+    way_out = "build it again; or, to load a folder that you edit, remove `digest` from its metadata.json"
+    covered = {path: digest for path, digest in files.items() if path not in UNHASHED}
+    if metadata.digest_algorithm != "sha256":
+        covered = {path: hash_with(metadata.digest_algorithm, root / path) for path in covered}
+    _compare(root, metadata.digest, covered, "the digest in metadata.json", way_out)
+    return VerifiedTree(root, files, "digest", way_out)
+
+
+def package_root(tree: VerifiedTree, metadata: Metadata) -> str | None:
+    """Return where the Python package is inside a variant: ``""``, in old builds ``python_name/``; None if nowhere."""
+    nested = metadata.name.replace("-", "_") + "/"
+    return next((prefix for prefix in ("", nested) if f"{prefix}__init__.py" in tree.files), None)
+
+
+def _compare(root: Path, expected: Mapping[str, str], found: Mapping[str, str], by: str, way_out: str) -> None:
+    for path in sorted({*expected, *found}):
+        if path not in found:
+            raise _error(root, path, f"is missing, but {by} lists it", way_out)
+        if path not in expected:
+            raise _error(root, path, f"does not belong here: {by} does not list it", way_out)
+        if expected[path] != found[path]:
+            raise _error(root, path, f"is not the file that {by} names", way_out)
+
+
+def _error(root: Path, path: str, what: str, way_out: str) -> VerificationError:
+    return VerificationError("KY602", f"this file {what}", hint=way_out, place=Place(str(root / path)))

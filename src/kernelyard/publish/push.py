@@ -1,0 +1,84 @@
+"""Pushing what stands in ``build/`` to a hub. Nothing is published that a check refuses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelyard.build.project import write_index
+from kernelyard.check import Finding, check_variant, gather
+from kernelyard.errors import CheckError, InputError, MissingError, Place
+from kernelyard.hub.folder import FolderHub
+from kernelyard.hub.publish import publish
+from kernelyard.project.sources import read_project
+
+__all__ = ["Pushed", "push_project"]
+
+_MOST_SHOWN = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """What a push has published.
+
+    Attributes:
+        repo: ``org/name``.
+        branch: The branch that was moved, ``v1``.
+        revision: The id that it now names.
+        variants: Names of the variants.
+        size: Bytes of all their files.
+    """
+
+    repo: str
+    branch: str
+    revision: str
+    variants: tuple[str, ...]
+    size: int
+
+
+def push_project(root: Path, hub: Path, *, repo: str | None = None) -> Pushed:
+    """Publish all variants in a project's ``build/`` to a hub in a folder.
+
+    Args:
+        root: The project's folder.
+        hub: The hub's folder; a new one is made.
+        repo: ``org/name``; by default ``general.hub.repo-id`` of the manifest.
+
+    Raises:
+        InputError: No repository is named (KY521).
+        MissingError: Nothing has been built (KY522).
+        CheckError: A variant is not fit to be published (KY421).
+        EnvironmentProblemError: The hub cannot be written.
+    """
+    project = read_project(root)
+    general = project.manifest.general
+    repo = repo or general.hub_repo_id
+    if repo is None:
+        hint = 'add [general.hub] with repo-id = "org/name" to the manifest, or pass --repo org/name'
+        raise InputError("KY521", "no repository to publish to is named", hint=hint, place=Place("build.toml"))
+    built = FolderHub.find(root / "build")
+    if built is None or not built.variants:
+        raise MissingError(
+            "KY522", "nothing has been built", hint="run `kernelyard build` first", place=Place(str(root / "build"))
+        )
+    _refuse_unfit(built)
+    index = write_index(project)
+    branch = general.hub_branch or f"v{index.version}"
+    revision = publish(hub, repo, index, built.files, branch)
+    return Pushed(
+        repo=repo,
+        branch=branch,
+        revision=revision.id,
+        variants=tuple(variant.name for variant in index.variants),
+        size=sum(variant.size for variant in index.variants),
+    )
+
+
+def _refuse_unfit(built: FolderHub) -> None:
+    findings: list[tuple[str, Finding]] = []
+    for variant in built.variants:
+        findings += [(variant.name, finding) for finding in check_variant(gather(variant.path, name=variant.name))]
+    if findings:
+        shown = "\n".join(f"  {name}/{finding}" for name, finding in findings[:_MOST_SHOWN])
+        more = f"\n  and {len(findings) - _MOST_SHOWN} more" if len(findings) > _MOST_SHOWN else ""
+        raise CheckError("KY421", f"the build is not fit to be published:\n{shown}{more}", place=Place(str(built.path)))

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from kernelyard.hub.folder import FolderHub
+from kernelyard.hub.static import DirectoryReader, StaticHub
+
+
+class Server(SimpleHTTPRequestHandler):
+    """Hands out files; paths in `broken` are answered by what stands there instead."""
+
+    broken: ClassVar[dict[str, Callable[[Server], None]]] = {}
+
+    def do_GET(self) -> None:
+        for ending, answer in self.broken.items():
+            if self.path.endswith(ending):
+                answer(self)
+                return
+        super().do_GET()
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def make_build(tmp_path: Path) -> Callable[..., Path]:
+    """Return a function that writes a `build` folder with one universal variant."""
+
+    def make(name: str = "build", *, source: str = "x = 1\n", version: int = 1, kernel: str = "gray") -> Path:
+        variant = tmp_path / name / "torch-universal"
+        variant.mkdir(parents=True)
+        (variant / "__init__.py").write_text(source)
+        metadata = {"name": kernel, "id": f"_{kernel}_x", "version": version, "license": "MIT"}
+        (variant / "metadata.json").write_text(json.dumps({**metadata, "backend": {"type": "cpu"}}))
+        return tmp_path / name
+
+    return make
+
+
+@pytest.fixture
+def publish(make_build: Callable[..., Path]) -> Callable[..., str]:
+    """Return a function that builds and publishes `org/gray`, and answers the revision's id."""
+
+    def publish(root: Path, number: int, *, version: int = 1, branch: str | None = None) -> str:
+        build = FolderHub.find(make_build(f"build-{number}", source=f"x = {number}\n", version=version))
+        assert build is not None
+        hub = StaticHub(DirectoryReader(root))
+        return hub.publish("org/gray", build.index, build.files, branch or f"v{version}").id
+
+    return publish
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], str]]:
+    """Return a function that serves a folder over HTTP and answers its address."""
+    monkeypatch.setenv("NO_PROXY", "*")
+    servers: list[ThreadingHTTPServer] = []
+
+    def serve(root: Path) -> str:
+        server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Server, directory=str(root)))
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        return f"http://127.0.0.1:{server.server_port}"
+
+    yield serve
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[Server], None]]:
+    """Return what the server answers for paths that end so."""
+    answers: dict[str, Callable[[Server], None]] = {}
+    monkeypatch.setattr(Server, "broken", answers)
+    return answers

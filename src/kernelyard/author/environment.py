@@ -84,3 +84,12 @@ def _pip(*arguments: str) -> str:
             "KY712", f"pip failed: {said[-1] if said else error}", hint="run it by hand: " + " ".join(command)
         ) from None
     return done.stdout
+
+
+if __name__ == "__main__":
+    # `python -m kernelyard.author.environment`, for the test script: the same torch as the demonstration's.
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    try:
+        print(f"torch {ensure_torch(install=True)}")
+    except EnvironmentProblemError as error:
+        sys.exit(f"{error}")

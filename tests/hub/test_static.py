@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from http.client import HTTPMessage
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -265,3 +267,21 @@ def test_a_document_without_end_is_cut(tmp_path: Path, publish: Publish, monkeyp
     monkeypatch.setattr("kernelyard.hub.static._LARGEST_DOCUMENT", 100)
     with pytest.raises(InputError, match="larger than"):
         open_hub(tmp_path / "hub").resolve("org/gray", version=1)
+
+
+def test_a_redirect_never_leaves_tls() -> None:
+    from urllib.error import URLError
+    from urllib.request import Request
+
+    from kernelyard.hub.http import _SafeRedirects
+
+    def follow(origin: str, target: str) -> str | None:
+        start = Request(origin)  # noqa: S310 - nothing is opened
+        request = _SafeRedirects().redirect_request(start, BytesIO(), 302, "Found", HTTPMessage(), target)
+        return request.full_url if request else None
+
+    assert follow("https://a.example/x", "https://b.example/x") == "https://b.example/x"
+    assert follow("http://a.example/x", "https://b.example/x") == "https://b.example/x"
+    for target in ("http://a.example/x", "file:///etc/hostname", "ftp://a.example/x"):
+        with pytest.raises(URLError, match="refused a redirect"):
+            follow("https://a.example/x", target)

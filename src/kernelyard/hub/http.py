@@ -10,7 +10,6 @@ from http.client import HTTPException, HTTPMessage
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from kernelyard import __version__
 from kernelyard.errors import EnvironmentProblemError, InputError, Place
 from kernelyard.hub.static import Answer
 
@@ -48,7 +47,7 @@ class HttpReader:
             raise InputError("KY506", f"not the address of a hub: {address!r}", hint="write https://host/path")
         self.location = address.rstrip("/")
         self._opener = urllib.request.build_opener(_SafeRedirects)
-        self._opener.addheaders = [("User-Agent", f"kernelyard/{__version__}")]
+        self._opener.addheaders = [("User-Agent", "kernelyard")]
 
     def where(self, path: str) -> str:
         """Return the address of a file."""

@@ -23,6 +23,10 @@ __all__ = ["Store", "hash_file", "writing"]
 
 _CHUNK = 1 << 20
 _ABANDONED_AFTER_S = 24 * 3600
+#: Not permitted, or something other than a folder stands there.
+_UNUSABLE = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
+)
 
 
 class Store:
@@ -66,9 +70,9 @@ class Store:
             EnvironmentProblemError: The store cannot be written, or the disk is full.
         """
         final = self.path(kind, key)
-        if final.is_dir():
-            return final
         with writing(self.root):
+            if final.is_dir():
+                return final
             for folder in (final.parent, self.root / "aside", self.root / "locks"):
                 folder.mkdir(parents=True, exist_ok=True)
         with self._locked(kind, key):
@@ -150,7 +154,7 @@ def writing(path: Path, *, elsewhere: str = "point KERNELYARD_CACHE to") -> Iter
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             hint = f"free some space, or {elsewhere} a larger disk"
             raise EnvironmentProblemError("KY301", "the disk is full", hint=hint, place=place) from error
-        if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
+        if error.errno in _UNUSABLE:
             hint = f"change its permissions, or {elsewhere} a folder of your own"
             raise EnvironmentProblemError(
                 "KY302", f"cannot be written: {error.strerror}", hint=hint, place=place

@@ -22,7 +22,7 @@ from kernelyard.toolchain.floor import (
     write_torch_stubs,
 )
 from kernelyard.toolchain.host import HostCompiler, Tools, find_compiler, find_tools
-from kernelyard.toolchain.parts import CudaToolkit, PartSource, TorchHeaders
+from kernelyard.toolchain.parts import CudaToolkit, PartSource, TorchHeaders, known_cuda
 
 __all__ = ["Toolchain", "assemble"]
 
@@ -75,13 +75,9 @@ def assemble(source: PartSource, *, backend: str, cuda: Version | None, torch: I
     """
     # What costs nothing comes first: there is no use in fetching 100 MB for a machine without a compiler.
     compiler, tools = find_compiler(), find_tools()
+    if cuda is not None:
+        _check_compiler(compiler, cuda)
     toolkit = source.cuda(cuda) if cuda is not None else None
-    if toolkit is not None and compiler.major > toolkit.newest_gcc:
-        raise EnvironmentProblemError(
-            "KY324",
-            f"g++ {compiler.version} is too new for CUDA {toolkit.version}, which takes g++ up to {toolkit.newest_gcc}",
-            hint=f"install g++-{toolkit.newest_gcc} and set CXX=g++-{toolkit.newest_gcc}",
-        )
     headers = {f"{version.major}.{version.minor}": source.torch_headers(version) for version in torch}
     cpu = source.platform.partition("-")[0]
     floor = load_floor(cpu=cpu)
@@ -89,6 +85,17 @@ def assemble(source: PartSource, *, backend: str, cuda: Version | None, torch: I
     wanted = [name for name in TORCH_LIBRARIES if backend == "cuda" or "cuda" not in name]
     link = link_line(stubs, cxx=compiler.path, torch=[stubs.directory / name for name in wanted])
     return Toolchain(source.platform, compiler, tools, toolkit, headers, floor, link)
+
+
+def _check_compiler(compiler: HostCompiler, cuda: Version) -> None:
+    pin = known_cuda().get(f"{cuda.major}.{cuda.minor}")
+    newest = pin["newest-gcc"] if pin else compiler.major  # a toolkit that is not known is refused where it is fetched
+    if compiler.major > newest:
+        raise EnvironmentProblemError(
+            "KY324",
+            f"g++ {compiler.version} is too new for CUDA {cuda}, which takes g++ up to {newest}",
+            hint=f"install g++-{newest} and set CXX=g++-{newest}",
+        )
 
 
 def _provide_stubs(source: PartSource, floor: Floor, compiler: HostCompiler) -> Stubs:

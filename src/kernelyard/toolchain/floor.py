@@ -285,7 +285,7 @@ def _run(command: Sequence[str]) -> str:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     except FileNotFoundError:
         raise EnvironmentProblemError(
-            "KY332", f"{command[0]} is not there", hint="Install a C++ compiler, or name one with --cxx."
+            "KY332", f"{command[0]} is not there", hint="Install a C++ compiler, or name one with CXX."
         ) from None
     except subprocess.CalledProcessError as error:
         complaint = (error.stderr or error.stdout).strip()

@@ -60,7 +60,7 @@ def find_compiler() -> HostCompiler:
     if not re.fullmatch(r"\d+(\.\d+)*", version) or "clang" in banner.lower():
         hint = "set CXX to a g++; clang is not supported yet"
         raise EnvironmentProblemError("KY322", f"not a g++: {path} ({banner or 'says nothing'})", hint=hint)
-    return HostCompiler(Path(path), version, banner)
+    return HostCompiler(Path(path).absolute(), version, banner)
 
 
 def find_tools() -> Tools:
@@ -78,12 +78,12 @@ def _find_tool(name: str) -> Path:
     if path is None:
         hint = "install the build extra: pip install 'kernelyard[build]'"
         raise EnvironmentProblemError("KY323", f"{name} is not installed", hint=hint)
-    return Path(path)
+    return Path(path).absolute()
 
 
 def _ask(program: str, *arguments: str) -> str:
     try:
-        answer = subprocess.run([program, *arguments], capture_output=True, text=True, check=True, timeout=60)
+        answer = subprocess.run([program, *arguments], capture_output=True, check=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
         raise EnvironmentProblemError("KY322", f"{program} does not work: {error}") from None
-    return answer.stdout
+    return answer.stdout.decode(errors="replace")

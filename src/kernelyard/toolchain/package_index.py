@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import configparser
 import os
+import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import requests
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -20,6 +22,8 @@ from pypi_simple import (
 )
 from pypi_simple.errors import UnparsableFilenameError
 from requests.adapters import HTTPAdapter
+from requests.auth import AuthBase, HTTPBasicAuth
+from requests.utils import get_auth_from_url, get_netrc_auth, urldefragauth
 from urllib3.util import Retry
 
 from kernelyard.errors import EnvironmentProblemError, Place
@@ -46,7 +50,7 @@ class PackageIndex:
     """A connection to one package index.
 
     Attributes:
-        endpoint: The address of its simple API.
+        endpoint: The address of its simple API, without credentials; None for the default one.
         session: Used for everything that is fetched, so that proxies and certificates apply to all of it.
         bytes_fetched: Bytes of file content received so far.
     """
@@ -54,6 +58,12 @@ class PackageIndex:
     def __init__(self, endpoint: str | None = None) -> None:
         self.session = _session()
         self.endpoint = endpoint or configured_endpoint()
+        if self.endpoint:
+            # Credentials are kept out of the address, so that they reach no message and no log.
+            user, password = get_auth_from_url(self.endpoint)
+            self.endpoint = urldefragauth(self.endpoint)
+            if user or password:
+                self.session.auth = _IndexAuth(self.endpoint, user, password)
         self._client = (
             PyPISimple(self.endpoint, session=self.session) if self.endpoint else PyPISimple(session=self.session)
         )
@@ -78,9 +88,13 @@ class PackageIndex:
                 "KY312", f"the package index has no project {project!r}", hint="set PIP_INDEX_URL to an index that has"
             ) from None
         except (UnsupportedContentTypeError, UnsupportedRepoVersionError) as error:
-            raise EnvironmentProblemError("KY311", f"not a package index: {error}") from None
+            raise self._not_an_index(str(error)) from None
+        except requests.JSONDecodeError:
+            raise self._not_an_index(f"what it says of {project} is not JSON") from None
         except (requests.RequestException, UnparsableFilenameError) as error:
             raise network_error(error, f"the package index, asked for {project}") from error
+        except ValueError:  # JSON of another shape; pydantic's message about it has a page of its own
+            raise self._not_an_index(f"what it says of {project} is not in the form of PEP 691") from None
         wanted = Version(version)
         ranked = []
         for package in page.packages:
@@ -99,6 +113,29 @@ class PackageIndex:
         sha256 = (package.digests or {}).get("sha256")
         return WheelLink(project, version, package.filename, package.url, package.size, sha256)
 
+    def _not_an_index(self, why: str) -> EnvironmentProblemError:
+        place = Place(self.endpoint) if self.endpoint else None
+        hint = "set PIP_INDEX_URL to the address of a simple index; it usually ends in /simple"
+        return EnvironmentProblemError("KY311", f"not a package index: {why}", hint=hint, place=place)
+
+
+class _IndexAuth(AuthBase):
+    """The credentials of an index's address, given to its server only; as pip does, for the files on it too."""
+
+    def __init__(self, endpoint: str, user: str, password: str) -> None:
+        self._server = urlsplit(endpoint)[:2]
+        self._basic = HTTPBasicAuth(user, password)
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        url = request.url or ""
+        if urlsplit(url)[:2] == self._server:
+            self._basic(request)
+            return request
+        # A session with credentials of its own does not look at ~/.netrc any more.
+        if other := get_netrc_auth(url):
+            HTTPBasicAuth(*other)(request)
+        return request
+
 
 def configured_endpoint() -> str | None:
     """Return the index that pip or uv is told to use, or None for the default one.
@@ -108,7 +145,8 @@ def configured_endpoint() -> str | None:
     """
     for variable in ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL"):
         if value := os.environ.get(variable):
-            return value
+            # uv also takes an index with a name before it: `internal=https://...`
+            return re.sub(r"^[\w.-]+=(?=\w+://)", "", value) if variable.startswith("UV_") else value
     return _pip_setting("index-url")
 
 
@@ -120,22 +158,29 @@ def _pip_setting(name: str) -> str | None:
         except (configparser.Error, UnicodeDecodeError):
             continue  # pip itself reports a broken file of its own; for us it is a file that says nothing
         for section in ("install", "download", "global"):
-            if parser.has_option(section, name):
-                return parser.get(section, name).strip()
+            for option in (name, name.replace("-", "_")):
+                if parser.has_option(section, option):
+                    return parser.get(section, option).strip()
     return None
 
 
 def _pip_configuration_files() -> list[Path]:
     """Return pip's configuration files, the one that wins first, by pip's own documentation."""
-    if named := os.environ.get("PIP_CONFIG_FILE"):
-        return [Path(named)]
+    named = os.environ.get("PIP_CONFIG_FILE")
+    if named == os.devnull:
+        return []
     home = Path.home()
     user = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
     system = [Path(folder) for folder in (os.environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":")]
+    first: list[Path] = []
+    own = [user / "pip" / "pip.conf", home / ".pip" / "pip.conf"]
+    if named and Path(named).exists():
+        # It stands in for the user's own files; those of the virtual environment and of the system still count.
+        first, own = [Path(named)], []
     return [
+        *first,
         Path(sys.prefix) / "pip.conf",
-        user / "pip" / "pip.conf",
-        home / ".pip" / "pip.conf",
+        *own,
         Path("/etc/pip.conf"),
         *(folder / "pip" / "pip.conf" for folder in system),
     ]
@@ -159,9 +204,9 @@ def network_error(error: Exception, what: str) -> EnvironmentProblemError:
     response = getattr(error, "response", None)
     if response is not None:
         said = f"{what} answered {response.status_code} {response.reason}"
-        return EnvironmentProblemError("KY311", said, place=Place(response.url))
+        return EnvironmentProblemError("KY311", said, place=Place(urldefragauth(response.url)))
     request = getattr(error, "request", None)
-    place = Place(request.url) if request is not None and request.url else None
+    place = Place(urldefragauth(request.url)) if request is not None and request.url else None
     return EnvironmentProblemError(
         "KY311",
         f"cannot reach {what}: {_cause(error)}",
@@ -188,9 +233,12 @@ def _rank(filename: str, version: Version, platform: str, python: tuple[str, ...
     cpu, system = platform.split("-")
     if found != version:
         return None
-    fitting = [tag for tag in tags if tag.platform.endswith(f"_{cpu}") and system in tag.platform] or [
-        tag for tag in tags if tag.platform == "any"
-    ]
+    # `musllinux` is for another libc than the one that we build for.
+    fitting = [
+        tag
+        for tag in tags
+        if tag.platform.endswith(f"_{cpu}") and system in tag.platform and not tag.platform.startswith("musl")
+    ] or [tag for tag in tags if tag.platform == "any"]
     if not fitting:
         return None
     if not python:

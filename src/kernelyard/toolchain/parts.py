@@ -131,6 +131,9 @@ class PartSource:
         def fill(folder: Path) -> None:
             for wheel in pin["wheels"]:
                 self._extract(wheel["project"], wheel["version"], folder, strip=pin["strip"], take=wheel["take"])
+            missing = [name for name in _PROGRAMS if not folder.joinpath(name).is_file()]
+            if missing:
+                raise EnvironmentProblemError("KY313", f"the wheels of CUDA {version} lack {', '.join(missing)}")
             _complete_layout(folder)
 
         digest = sha256(description.encode()).hexdigest()
@@ -165,7 +168,7 @@ class PartSource:
         return TorchHeaders(Version(release), root, pin["cxx-standard"], digest)
 
     def member(self, project: str, version: str, name: str) -> Path:
-        """Return one file of a wheel that is for every Python or for the common ones.
+        """Return one file of a wheel, be the wheel for every Python or for one of the common ones.
 
         Raises:
             EnvironmentProblemError: It cannot be fetched.
@@ -173,10 +176,11 @@ class PartSource:
         file = name.rpartition("/")[2]
 
         def fill(folder: Path) -> None:
-            link = self.index.find_wheel(project, version, platform=self.platform, python=_PYTHONS)
+            link = self.index.find_wheel(project, version, platform=self.platform, python=("py3", *_PYTHONS))
             folder.joinpath(file).write_bytes(RemoteWheel(self.index, link).read(name))
 
-        return self.store.provide("files", f"{project}-{version}-{file}", fill) / file
+        digest = sha256(repr((self.platform, name)).encode()).hexdigest()
+        return self.store.provide("files", f"{project}-{version}-{digest[:16]}-{file}", fill) / file
 
     def _extract(
         self, project: str, version: str, folder: Path, *, strip: str, take: list[str], python: tuple[str, ...] = ()
@@ -201,14 +205,18 @@ class PartSource:
 #: Changes whenever `_complete_layout` does, so that folders laid out otherwise are not taken for the same part.
 _LAYOUT = 1
 
+_PROGRAMS = (
+    *(f"bin/{name}" for name in ("nvcc", "ptxas", "cudafe++", "fatbinary", "nvlink", "bin2c")),
+    "nvvm/bin/cicc",
+)
+
 
 def _complete_layout(root: Path) -> None:
     """Add what nvcc and CMake expect of a toolkit and the wheels do not have."""
     root.joinpath("lib64").symlink_to("lib")
     root.joinpath("lib", "libcudart.so").symlink_to("libcudart.so.13")
-    for name in ("nvcc", "ptxas", "cudafe++", "fatbinary", "nvlink", "bin2c"):
-        root.joinpath("bin", name).chmod(0o755)
-    root.joinpath("nvvm", "bin", "cicc").chmod(0o755)
+    for name in _PROGRAMS:
+        root.joinpath(name).chmod(0o755)
 
 
 def _starting_with(prefixes: tuple[str, ...]) -> Callable[[str], bool]:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import csv
 import io
 import logging
+import struct
 import tempfile
 import zipfile
+import zlib
 from base64 import urlsafe_b64decode
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
@@ -20,9 +22,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import requests
+from requests.utils import urldefragauth
 
-from kernelyard.errors import EnvironmentProblemError, Place, VerificationError
+from kernelyard.errors import EnvironmentProblemError, KernelyardError, Place, VerificationError
 from kernelyard.formats.paths import checked_path
+from kernelyard.store import writing
 from kernelyard.toolchain.package_index import PackageIndex, WheelLink, network_error
 
 if TYPE_CHECKING:
@@ -42,6 +46,19 @@ _CHUNK = 1 << 20
 _MOST_BYTES = 2 << 30
 _TIMEOUT_S = (20, 120)
 
+#: How wheels are compressed. Not every Python has zip's other methods, and no tool writes wheels with them.
+_METHODS = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
+#: What zipfile raises for bytes that are not what they should be.
+_DAMAGED = (
+    zipfile.BadZipFile,
+    zipfile.LargeZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    RuntimeError,  # encrypted
+    ValueError,
+)
+
 
 class RemoteWheel:
     """A wheel of which single members are read.
@@ -55,8 +72,12 @@ class RemoteWheel:
         self._file = _RangeFile(index, link)
         try:
             self._zip = zipfile.ZipFile(self._file)
-        except zipfile.BadZipFile as error:
+        except KernelyardError:
+            raise
+        except _DAMAGED as error:
             raise self._broken(f"not a wheel: {error}") from None
+        if any(not info.filename or not 0 <= info.header_offset < self._file.size for info in self._zip.infolist()):
+            raise self._broken("not a wheel: it has a member without a name or outside of the file")
         self._extents = _extents(self._zip.infolist(), self._file.size)
         self._record = self._read_record()
 
@@ -91,10 +112,14 @@ class RemoteWheel:
         made: set[Path] = set()
         for info in members:
             path = folder / self._safe(info.filename.removeprefix(strip))
-            if path.parent not in made:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                made.add(path.parent)
-            path.write_bytes(self._read(info))
+            content = self._read(info)
+            try:
+                if path.parent not in made:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    made.add(path.parent)
+                path.write_bytes(content)
+            except (FileExistsError, NotADirectoryError, IsADirectoryError):
+                raise self._broken(f"{info.filename} would have to be a file and a folder") from None
             if info.external_attr >> 16 & 0o111:
                 path.chmod(0o755)
         return len(members)
@@ -127,9 +152,17 @@ class RemoteWheel:
         return content
 
     def _inflate(self, info: zipfile.ZipInfo) -> bytes:
+        if info.file_size > _MOST_BYTES:
+            raise self._broken(f"{info.filename} unpacks to an absurd size")
+        if info.compress_type not in _METHODS:
+            raise self._broken(f"{info.filename} is compressed in a way that wheels are not")
         try:
-            return self._zip.read(info)
-        except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, ValueError, NotImplementedError) as error:
+            with self._zip.open(info) as member:
+                # Read to the size in the header and no further, however much the stream would unpack to.
+                return member.read(info.file_size)
+        except KernelyardError:
+            raise
+        except _DAMAGED as error:
             raise self._broken(f"{info.filename} cannot be unpacked: {error}") from None
 
     def _read_record(self) -> dict[str, bytes]:
@@ -138,11 +171,15 @@ class RemoteWheel:
             raise self._broken("it has no RECORD")
         info = self._zip.getinfo(found[0])
         self._file.prefetch([self._extents[info.header_offset]])
+        content = self._inflate(info)
         record = {}
-        for row in csv.reader(io.StringIO(self._inflate(info).decode())):
-            if len(row) == 3 and row[1].startswith("sha256="):  # noqa: PLR2004 - path, digest, size
-                digest = row[1].removeprefix("sha256=")
-                record[row[0]] = urlsafe_b64decode(digest + "=" * (-len(digest) % 4))
+        try:
+            for row in csv.reader(io.StringIO(content.decode())):
+                if len(row) == 3 and row[1].startswith("sha256="):  # noqa: PLR2004 - path, digest, size
+                    digest = row[1].removeprefix("sha256=")
+                    record[row[0]] = urlsafe_b64decode(digest + "=" * (-len(digest) % 4))
+        except (ValueError, csv.Error) as error:
+            raise self._broken(f"its RECORD cannot be read: {error}") from None
         return record
 
     def _safe(self, path: str) -> str:
@@ -152,9 +189,7 @@ class RemoteWheel:
             raise self._broken(str(error)) from None
 
     def _broken(self, what: str) -> EnvironmentProblemError:
-        return EnvironmentProblemError(
-            "KY313", f"cannot read {self.link.filename}: {what}", place=Place(self.link.url.partition("#")[0])
-        )
+        return _broken(self.link, what)
 
 
 class _RangeFile(io.RawIOBase):
@@ -171,7 +206,7 @@ class _RangeFile(io.RawIOBase):
         self._parts: dict[int, bytes] = {}
         self._starts: list[int] = []
         self.size = 0
-        self._fetch(f"bytes=-{_TAIL}")
+        self._fetch(None, _TAIL)
 
     def seekable(self) -> bool:
         return True
@@ -216,7 +251,7 @@ class _RangeFile(io.RawIOBase):
                 runs.append([first, end])
         for first, end in runs:
             if self._whole is None and not self._has(first, end):
-                self._fetch(f"bytes={first}-{end - 1}")
+                self._fetch(first, end - 1)
 
     def close(self) -> None:
         if self._whole is not None:
@@ -231,19 +266,20 @@ class _RangeFile(io.RawIOBase):
         for start in self._starts:
             if start <= position < start + len(self._parts[start]):
                 return start, self._parts[start]
-        self._fetch(f"bytes={position}-{min(position + _BLOCK, self.size) - 1}")
+        self._fetch(position, min(position + _BLOCK, self.size) - 1)
         return self._part_with(position)
 
-    def _fetch(self, wanted: str) -> None:
+    def _fetch(self, first: int | None, last: int) -> None:
+        """Fetch the bytes from ``first`` to ``last``, or the last so many where there is no ``first``."""
         url = self._link.url.partition("#")[0]
         # Content encodings would make ranges mean something else.
-        headers = {"Range": wanted, "Accept-Encoding": "identity"}
+        headers = {"Range": f"bytes={'' if first is None else first}-{last}", "Accept-Encoding": "identity"}
         try:
             with self._index.session.get(url, headers=headers, stream=True, timeout=_TIMEOUT_S) as response:
                 response.raise_for_status()
                 self._check_unchanged(response)
                 if response.status_code == requests.codes.partial_content:
-                    self._take_part(response)
+                    self._take_part(response, first, last)
                 else:
                     self._take_whole(response)
         except requests.RequestException as error:
@@ -255,7 +291,13 @@ class _RangeFile(io.RawIOBase):
             raise self._broken("the file changed on the server while it was read")
         self._etag = etag
 
-    def _take_part(self, response: requests.Response) -> None:
+    def _check_size(self, total: int) -> None:
+        promised = self._link.size if self._link.size is not None else self.size or total
+        if total != promised:
+            raise self._broken(f"the server has {total} bytes of it, not {promised}")
+        self.size = total
+
+    def _take_part(self, response: requests.Response, wanted: int | None, wanted_last: int) -> None:
         try:
             unit, _, rest = response.headers.get("Content-Range", "").partition(" ")
             span, _, size = rest.partition("/")
@@ -263,43 +305,61 @@ class _RangeFile(io.RawIOBase):
             total = int(size)
         except ValueError:
             raise self._broken("the server answers a range without saying which") from None
-        if unit != "bytes" or (self.size and total != self.size) or not 0 <= first <= last < total:
+        self._check_size(total)
+        if wanted is None:
+            wanted, wanted_last = max(0, total - wanted_last), total - 1
+        # Less than was asked for is allowed; a part from elsewhere would be asked for again without end.
+        if unit != "bytes" or first != wanted or not first <= last <= wanted_last:
             raise self._broken("the server answers another range than the one asked for")
-        content = self._received(response)
+        content = self._received(response, most=last - first + 1)
         if len(content) != last - first + 1:
             raise self._broken(f"the connection ended after {len(content)} of {last - first + 1} bytes")
-        self.size = total
         self._parts[first] = content
         self._starts = sorted(self._parts)
 
     def _take_whole(self, response: requests.Response) -> None:
         _logger.info("the server does not know ranges: fetching all of %s", self._link.filename)
         whole = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this object
+        try:
+            self._fill_whole(whole, response)
+        except BaseException:
+            whole.close()
+            raise
+        self._whole = whole
+
+    def _fill_whole(self, whole: IO[bytes], response: requests.Response) -> None:
         digest = sha256()
         for chunk in response.iter_content(_CHUNK):
             self._index.bytes_fetched += len(chunk)
             digest.update(chunk)
-            whole.write(chunk)
-        self.size = whole.tell()
+            with writing(Path(tempfile.gettempdir()), elsewhere="point TMPDIR to"):
+                whole.write(chunk)
+                whole.flush()
         if self._link.sha256 is not None and digest.hexdigest() != self._link.sha256:
             raise VerificationError(
                 "KY314",
                 f"{self._link.filename} is not the file that the index names: its sha256 differs",
                 hint="try again; if it stays, the server or something on the way to it changes files",
-                place=Place(response.url),
+                place=Place(urldefragauth(response.url)),
             )
-        self._whole = whole
+        self._check_size(whole.tell())
 
-    def _received(self, response: requests.Response) -> bytes:
-        chunks = []
+    def _received(self, response: requests.Response, *, most: int) -> bytes:
+        content = bytearray()
         for chunk in response.iter_content(_CHUNK):
             self._index.bytes_fetched += len(chunk)
-            chunks.append(chunk)
-        return b"".join(chunks)
+            content += chunk
+            if len(content) > most:
+                raise self._broken(f"the server sends more than the {most} bytes that it announces")
+        return bytes(content)
 
     def _broken(self, what: str) -> EnvironmentProblemError:
-        place = Place(self._link.url.partition("#")[0])
-        return EnvironmentProblemError("KY313", f"cannot read {self._link.filename}: {what}", place=place)
+        return _broken(self._link, what)
+
+
+def _broken(link: WheelLink, what: str) -> EnvironmentProblemError:
+    place = Place(urldefragauth(link.url))
+    return EnvironmentProblemError("KY313", f"cannot read {link.filename}: {what}", place=place)
 
 
 def _extents(members: list[zipfile.ZipInfo], size: int) -> dict[int, tuple[int, int]]:

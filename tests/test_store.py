@@ -1,0 +1,358 @@
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kernelyard.errors import EnvironmentProblemError
+from kernelyard.store import Store, hash_file, writing
+
+
+def fill(folder: Path) -> None:
+    folder.joinpath("a").mkdir()
+    folder.joinpath("a", "file").write_text("whole")
+
+
+def unexpected(_: Path) -> None:
+    raise AssertionError("filled twice")
+
+
+def leftovers(store: Store) -> list[Path]:
+    aside = store.root / "aside"
+    return list(aside.iterdir()) if aside.is_dir() else []
+
+
+def failure(of: Callable[[], object]) -> EnvironmentProblemError:
+    with pytest.raises(EnvironmentProblemError) as caught:
+        of()
+    assert caught.value.exit_code == 3
+    return caught.value
+
+
+@pytest.fixture(params=["store", "mein Läger ☃/with a space"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return Store(tmp_path / request.param)
+
+
+def test_an_entry_is_filled_once_and_then_at_hand(store: Store) -> None:
+    assert store.get("parts", "x-1") is None
+    path = store.provide("parts", "x-1", fill)
+    assert path == store.path("parts", "x-1") == store.root / "parts" / "x-1"
+    assert path.joinpath("a", "file").read_text() == "whole"
+    assert store.provide("parts", "x-1", unexpected) == path
+    assert store.get("parts", "x-1") == path
+    assert leftovers(store) == []
+
+
+def test_nothing_is_made_before_something_is_written(store: Store) -> None:
+    store.get("parts", "x")
+    store.path("parts", "x")
+    assert not store.root.exists()
+
+
+def test_entries_of_other_kinds_and_keys_are_others(store: Store) -> None:
+    store.provide("parts", "x", fill)
+    assert store.get("parts", "y") is None
+    assert store.get("variants", "x") is None
+
+
+def test_a_fill_that_fails_leaves_nothing_and_can_be_tried_again(store: Store) -> None:
+    def fail(folder: Path) -> None:
+        fill(folder)
+        raise ValueError("half way")
+
+    with pytest.raises(ValueError, match="half way"):
+        store.provide("parts", "x", fail)
+    assert store.get("parts", "x") is None
+    assert leftovers(store) == []
+    assert store.provide("parts", "x", fill).joinpath("a", "file").read_text() == "whole"
+
+
+def test_an_entry_can_be_filled_while_another_one_is(store: Store) -> None:
+    def fill_both(folder: Path) -> None:
+        fill(folder)
+        store.provide("parts", "inner", fill)
+
+    store.provide("parts", "outer", fill_both)
+    assert store.get("parts", "inner") is not None
+
+
+FILLER = """
+import os, sys, time
+from pathlib import Path
+from kernelyard.store import Store
+
+root, log = Path(sys.argv[1]), sys.argv[2]
+
+def fill(folder):
+    with open(log, "a") as file:
+        file.write(f"{os.getpid()}\\n")
+    for number in range(20):
+        folder.joinpath(str(number)).write_text("whole")
+        time.sleep(float(sys.argv[3]) / 20)
+
+print("ready", flush=True)
+sys.stdin.readline()
+path = Store(root).provide("parts", "x", fill)
+print(sum(path.joinpath(str(number)).read_text() == "whole" for number in range(20)), flush=True)
+"""
+
+
+def start_filler(store: Store, log: Path, *, duration_s: float) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", FILLER, store.root, log, str(duration_s)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+@contextmanager
+def fillers(store: Store, log: Path, *, count: int, duration_s: float) -> Iterator[list[subprocess.Popen[str]]]:
+    """Start processes and let them go at the same moment."""
+    processes = [start_filler(store, log, duration_s=duration_s) for _ in range(count)]
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def test_eight_processes_at_once_fill_an_entry_once(tmp_path: Path) -> None:
+    store, log = Store(tmp_path / "store"), tmp_path / "log"
+    with fillers(store, log, count=8, duration_s=0.2) as processes:
+        answers = [process.communicate(timeout=30)[0] for process in processes]
+    assert answers == ["20\n"] * 8
+    assert len(log.read_text().split()) == 1
+    assert leftovers(store) == []
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_a_process_killed_while_it_fills_leaves_nothing_that_is_taken_for_whole(tmp_path: Path) -> None:
+    store, log = Store(tmp_path / "store"), tmp_path / "log"
+    with fillers(store, log, count=1, duration_s=60) as (process,):
+        wait_for(lambda: any(folder.joinpath("0").exists() for folder in leftovers(store)))
+        process.send_signal(signal.SIGKILL)
+        assert process.wait(timeout=10) == -signal.SIGKILL
+    assert store.get("parts", "x") is None
+    (half,) = leftovers(store)
+    path = store.provide("parts", "x", fill)  # the lock of the dead is no obstacle
+    assert {entry.name for entry in path.iterdir()} == {"a"}
+    # What was left aside goes with the first fill a day later.
+    assert half.is_dir()
+    long_ago = time.time() - 25 * 3600
+    os.utime(half, (long_ago, long_ago))
+    store.provide("parts", "y", fill)
+    assert leftovers(store) == []
+
+
+def test_a_process_waiting_for_one_that_is_killed_takes_over(tmp_path: Path) -> None:
+    store, log = Store(tmp_path / "store"), tmp_path / "log"
+    with (
+        fillers(store, log, count=1, duration_s=60) as (first,),
+        fillers(store, tmp_path / "log 2", count=1, duration_s=0) as (second,),
+    ):
+        wait_for(lambda: log.exists() and bool(log.read_text()))
+        first.kill()
+        assert second.communicate(timeout=20)[0] == "20\n"
+
+
+def test_what_another_process_fills_at_this_moment_is_not_removed(store: Store) -> None:
+    def look(folder: Path) -> None:
+        store.provide("parts", "y", fill)
+        assert folder.is_dir()
+        fill(folder)
+
+    assert store.provide("parts", "x", look).joinpath("a", "file").is_file()
+
+
+def test_without_working_locks_an_entry_is_whole_all_the_same(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise NotImplementedError("no locks on this file system")
+
+    monkeypatch.setattr("filelock.FileLock.acquire", refuse)
+    both_fill = threading.Barrier(2, timeout=10)
+
+    def fill_together(folder: Path) -> None:
+        fill(folder)
+        both_fill.wait()
+
+    results: list[Path] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(store.provide("parts", "x", fill_together))) for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [store.path("parts", "x")] * 2
+    assert {path.name for path in results[0].iterdir()} == {"a"}
+    assert leftovers(store) == []
+
+
+@contextmanager
+def mounted(folder: Path, options: str) -> Iterator[Path]:
+    """Mount a small file system in memory."""
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=False).returncode:
+        pytest.skip("needs the permission to mount a tmpfs")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def test_a_full_disk_is_reported_and_leaves_no_entry(tmp_path: Path) -> None:
+    def fill_much(folder: Path) -> None:
+        folder.joinpath("small").write_text("x")
+        folder.joinpath("large").write_bytes(bytes(1 << 20))
+
+    with mounted(tmp_path / "disk", "size=256k") as disk:
+        store = Store(disk / "store")
+        error = failure(lambda: store.provide("parts", "x", fill_much))
+        assert error.code == "KY301"
+        assert "the disk is full" in str(error)
+        assert str(error.place).startswith(str(disk))
+        assert "KERNELYARD_CACHE" in error.hint
+        assert store.get("parts", "x") is None
+        assert leftovers(store) == []
+        # The place that was taken is free again.
+        assert store.provide("parts", "x", fill).is_dir()
+
+
+def test_a_disk_full_from_the_start_is_reported(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "size=64k") as disk:
+        rest = disk / "rest"
+        with pytest.raises(OSError, match="No space"):
+            rest.write_bytes(bytes(1 << 20))
+        assert failure(lambda: Store(disk / "store").provide("parts", "x", fill)).code == "KY301"
+
+
+def test_a_read_only_store_gives_what_it_has_and_reports_what_it_has_not(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "size=256k") as disk:
+        store = Store(disk / "store")
+        path = store.provide("parts", "x", fill)
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        assert store.provide("parts", "x", unexpected) == path
+        error = failure(lambda: store.provide("parts", "y", fill))
+        assert error.code == "KY302"
+        assert str(error.place).startswith(str(store.root))
+        assert "KERNELYARD_CACHE" in error.hint
+        error = failure(lambda: Store(disk / "other").provide("parts", "y", fill))
+        assert (error.code, str(error.place)) == ("KY302", str(disk / "other"))
+
+
+@contextmanager
+def as_somebody_else() -> Iterator[None]:
+    """Give up root's permission to do everything, where the tests run as root."""
+    if os.geteuid():
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize("mode", [0o555, 0o000])
+def test_a_folder_that_may_not_be_used_is_reported(tmp_path: Path, mode: int) -> None:
+    root = tmp_path / "store"
+    root.mkdir()
+    root.chmod(mode)
+    try:
+        with as_somebody_else():
+            error = failure(lambda: Store(root).provide("parts", "x", fill))
+    finally:
+        root.chmod(0o755)
+    assert error.code == "KY302"
+    assert "Permission denied" in str(error)
+    assert str(error.place).startswith(str(root))
+
+
+@pytest.mark.parametrize("below", ["", "store"])
+def test_a_file_where_the_folder_should_be_is_reported(tmp_path: Path, below: str) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    error = failure(lambda: Store(file / below).provide("parts", "x", fill))
+    assert error.code == "KY302"
+    assert str(error.place).startswith(str(file))
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (errno.ENOSPC, "KY301"),
+        (errno.EDQUOT, "KY301"),
+        (errno.EACCES, "KY302"),
+        (errno.EPERM, "KY302"),
+        (errno.EROFS, "KY302"),
+        (errno.ENOTDIR, "KY302"),
+    ],
+)
+def test_what_a_fill_cannot_write_is_reported_with_its_place(store: Store, number: int, code: str) -> None:
+    def refuse(folder: Path) -> None:
+        raise OSError(number, os.strerror(number), folder / "x")
+
+    error = failure(lambda: store.provide("parts", "x", refuse))
+    assert error.code == code
+    assert str(error.place).endswith("/x")
+    assert leftovers(store) == []
+
+
+def test_other_errors_are_not_taken_for_a_failure_to_write(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), writing(tmp_path):
+        raise FileNotFoundError(errno.ENOENT, "no such file", "x")
+    original = EnvironmentProblemError("KY311", "no network")
+    with pytest.raises(EnvironmentProblemError) as caught, writing(tmp_path):
+        raise original
+    assert caught.value is original
+
+
+def test_the_hint_names_what_the_caller_calls_the_folder(tmp_path: Path) -> None:
+    with (
+        pytest.raises(EnvironmentProblemError, match="or publish to a larger disk"),
+        writing(tmp_path, elsewhere="publish to"),
+    ):
+        raise OSError(errno.ENOSPC, "no space")
+
+
+def test_the_users_store_is_where_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    found = []
+    for value in (str(tmp_path / "a b"), "relative", "~/mine", ""):
+        monkeypatch.setenv("KERNELYARD_CACHE", value)
+        found.append(Store.default().root)
+    names = ("a b", "relative", "home/mine", "xdg/kernelyard")
+    assert found == [tmp_path / name for name in names]
+
+
+def test_the_hash_of_a_file_longer_than_a_chunk(tmp_path: Path) -> None:
+    file = tmp_path / "zeros"
+    file.write_bytes(bytes((1 << 20) + 1))
+    assert hash_file(file) == "2cb74edba754a81d121c9db6833704a8e7d417e5b13d1a19f4a52f007d644264"

@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.errors import BuildError, EnvironmentProblemError, KernelyardError, Place
-from kernelyard.store import writing
+from kernelyard.project.generate import MOVE_PROJECT
+from kernelyard.store import hash_file, writing
 from kernelyard.toolchain.host import Tools
 
 __all__ = ["compile_variants"]
@@ -29,6 +31,7 @@ _COMPILER_ERROR = re.compile(
 _TOOL_ERROR = re.compile(
     r"^(?:nvcc fatal|ptxas (?:fatal|error)|c\+\+: fatal error|g\+\+: (?:fatal )?error)\s*:?\s*(.*)"
 )
+_KILLED = re.compile(r"fatal error: (?:Killed|Terminated) signal|died due to signal 9\b|^Killed$", re.MULTILINE)
 _LINKER_ERROR = re.compile(r"(?:undefined reference to|cannot find|multiple definition of|undefined symbol) ?(.*)")
 
 
@@ -56,55 +59,78 @@ _KNOWN_CAUSES = (
 )
 
 
-def compile_variants(folder: Path, tools: Tools, variants: Sequence[str], *, fresh: bool, jobs: int) -> None:
+def compile_variants(folder: Path, tools: Tools, variants: Sequence[str], *, jobs: int, lock: int) -> None:
     """Configure a generated project where that is needed, and build some of its variants.
 
     Args:
         folder: The generated project.
         tools: CMake and Ninja.
         variants: The targets.
-        fresh: Forget what an earlier configuration found out, because the toolchain changed.
         jobs: How many compilers run at the same time.
+        lock: File descriptor of the project's lock; compilers keep it if this process is killed.
 
     Raises:
         BuildError: A compiler or the linker reports an error (KY411).
         EnvironmentProblemError: The disk is full (KY301), a tool cannot be run or was killed (KY412).
     """
-    objects = folder / "objects"
     log = folder / "build.log"
-    with writing(folder):
+    with writing(folder, elsewhere=MOVE_PROJECT):
         log.write_bytes(b"")
-    if fresh or not (objects / "build.ninja").is_file():
-        command = [str(tools.cmake), "-S", str(folder), "-B", str(objects), "-G", "Ninja"]
-        command += [f"-DCMAKE_TOOLCHAIN_FILE={folder / 'toolchain.cmake'}", f"-DCMAKE_MAKE_PROGRAM={tools.ninja}"]
-        _logger.info("configuring %s", folder.name)
-        _run(command + (["--fresh"] if fresh else []), log, folder)
-    _run([str(tools.ninja), "-C", str(objects), f"-j{jobs}", *variants], log, folder)
+        _configure(folder, tools, log, lock)
+        _run([str(tools.ninja), "-C", str(folder / "objects"), f"-j{jobs}", *variants], log, folder, lock)
 
 
-def _run(command: list[str], log: Path, folder: Path) -> None:
+def _configure(folder: Path, tools: Tools, log: Path, lock: int) -> None:
+    """Run CMake, unless it came to its end here and with this toolchain. Objects of another one are removed.
+
+    The folder counts, because a copy of a project would otherwise go on compiling the sources of the original.
+    """
+    objects, toolchain = folder / "objects", folder / "toolchain.cmake"
+    stamp, wanted = objects / "configured", f"{hash_file(toolchain)} {folder}\n"
+    if stamp.is_file() and stamp.read_text("utf-8") == wanted:
+        return
+    if objects.exists():
+        shutil.rmtree(objects)
+    _logger.info("configuring %s", folder.name)
+    command = [str(tools.cmake), "-S", str(folder), "-B", str(objects), "-G", "Ninja"]
+    command += [f"-DCMAKE_TOOLCHAIN_FILE={toolchain}", f"-DCMAKE_MAKE_PROGRAM={tools.ninja}"]
+    _run(command, log, folder, lock)
+    stamp.write_text(wanted, "utf-8")
+
+
+def _run(command: list[str], log: Path, folder: Path, lock: int) -> None:
     environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
     environment |= {"LC_ALL": "C", "SOURCE_DATE_EPOCH": "0", "NINJA_STATUS": "[%f/%t] "}
     lines: list[str] = []
-    try:
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment
-        )
-    except OSError as error:
-        raise EnvironmentProblemError("KY412", f"cannot run {command[0]}: {error.strerror}") from None
-    try:
-        with process, log.open("a", encoding="utf-8") as record:
+    with log.open("a", encoding="utf-8") as record:
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                env=environment,
+                pass_fds=(lock,),
+            )
+        except OSError as error:
+            raise EnvironmentProblemError("KY412", f"cannot run {command[0]}: {error.strerror}") from None
+        with process:
             assert process.stdout is not None  # noqa: S101 - it is a pipe
-            for line in process.stdout:
-                record.write(line)
-                lines.append(line.rstrip("\n"))
-                if match := _NINJA_STATUS.match(line):
-                    _logger.info("[%s/%s] %s", match[1], match[2], _shortened(match[3]))
-    except BaseException:
-        # Ctrl-C reaches the compilers as well; none of them may outlive us and write into a folder we gave up.
-        process.terminate()
-        process.wait()
-        raise
+            try:
+                for line in process.stdout:
+                    record.write(line)
+                    lines.append(line.rstrip("\n"))
+                    if match := _NINJA_STATUS.match(line):
+                        _logger.info("[%s/%s] %s", match[1], match[2], _shortened(match[3]))
+            except BaseException:
+                # No compiler may outlive us and write into a folder that we gave up: Ninja ends those it started. It is
+                # listened to until then, for it would die of a closed pipe before it gets to that.
+                process.terminate()
+                for _ in process.stdout:
+                    pass
+                raise
     if process.returncode:
         raise _explain(lines, process.returncode, log, folder)
 
@@ -121,7 +147,7 @@ def _explain(lines: list[str], status: int, log: Path, folder: Path) -> Kernelya
     if "No space left on device" in text or "Disk quota exceeded" in text:
         hint = "free some space; the build goes on where it stopped"
         return EnvironmentProblemError("KY301", "the disk is full", hint=hint, place=Place(str(folder)))
-    if status < 0 or re.search(r"\bKilled\b|signal 9|Terminated signal", text):
+    if status < 0 or _KILLED.search(text):
         hint = "most likely the memory ran out; build with fewer jobs: --jobs 1"
         return EnvironmentProblemError("KY412", "a compiler was killed", hint=hint, place=Place(str(log)))
     for line in lines:

@@ -46,10 +46,14 @@ def select(entries: Sequence[MatrixEntry], patterns: Sequence[str]) -> tuple[Mat
     """Return the entries whose names match one of the globs; without globs all that can be built.
 
     Raises:
-        InputError: A glob matches nothing (KY401), or only what cannot be built here (KY402).
+        InputError: A glob matches nothing (KY401), or only what cannot be built here, or nothing can (KY402).
     """
     if not patterns:
-        return tuple(entry for entry in entries if entry.obstacle is None)
+        usable = tuple(entry for entry in entries if entry.obstacle is None)
+        if not usable:
+            obstacles = "; ".join(f"{entry.name}: {entry.obstacle}" for entry in entries)
+            raise InputError("KY402", f"nothing can be built here: {obstacles or 'the matrix is empty'}")
+        return usable
     chosen: dict[str, MatrixEntry] = {}
     for pattern in patterns:
         matching = [entry for entry in entries if fnmatchcase(entry.name, pattern)]
@@ -57,10 +61,10 @@ def select(entries: Sequence[MatrixEntry], patterns: Sequence[str]) -> tuple[Mat
             names = [entry.name for entry in entries]
             hint = nearest(pattern, names) or f"the matrix has {', '.join(names)}"
             raise InputError("KY401", f"no variant matches {pattern!r}", hint=hint)
-        usable = {entry.name: entry for entry in matching if entry.obstacle is None}
-        if not usable:
+        possible = {entry.name: entry for entry in matching if entry.obstacle is None}
+        if not possible:
             raise InputError("KY402", f"{matching[0].name} cannot be built here: {matching[0].obstacle}")
-        chosen |= usable
+        chosen |= possible
     return tuple(chosen.values())
 
 

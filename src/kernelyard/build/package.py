@@ -10,14 +10,14 @@ from pathlib import Path
 
 from kernelyard.check import Evidence, Finding, check_variant, gather
 from kernelyard.check.symbols import python_stable_abi
-from kernelyard.errors import CheckError, Place
+from kernelyard.errors import CheckError, EnvironmentProblemError, Place
 from kernelyard.formats.facts import DeviceImage, Facts
 from kernelyard.formats.manifest import KernelDependency, Manifest
 from kernelyard.formats.metadata import Metadata
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
 from kernelyard.hub.folder import hash_tree
-from kernelyard.project.generate import render_ops
+from kernelyard.project.generate import MOVE_PROJECT, render_ops
 from kernelyard.project.plan import VariantPlan
 from kernelyard.project.sources import Project
 from kernelyard.store import writing
@@ -61,7 +61,7 @@ def package_variant(
         EnvironmentProblemError: The disk is full or a folder cannot be written.
     """
     final = project.root / "build" / plan.name
-    with writing(project.root):
+    with writing(project.root, elsewhere=MOVE_PROJECT):
         work = aside / uuid.uuid4().hex / plan.name
         work.mkdir(parents=True)
         try:
@@ -163,6 +163,13 @@ def _check_archive_members(built: Path, name: str) -> tuple[Finding, ...]:
 
 def _replace_folder(work: Path, final: Path) -> None:
     final.parent.mkdir(exist_ok=True)
+    if final.parent.stat().st_dev != work.stat().st_dev:
+        raise EnvironmentProblemError(
+            "KY414",
+            "this folder is on another file system than the project, so a build cannot be moved there in one step",
+            hint="make `build` a plain folder of the project",
+            place=Place(str(final.parent)),
+        )
     if final.exists():
         # Two renames: a kill between them leaves no variant at all, never a mixture.
         final.rename(work.parent / "replaced")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import logging
 import os
 import shutil
@@ -19,7 +21,7 @@ from kernelyard.build.package import package_variant
 from kernelyard.formats.index import Index, VariantEntry
 from kernelyard.formats.variant import VariantName
 from kernelyard.hub.folder import FolderHub
-from kernelyard.project.generate import write_extension_name, write_project
+from kernelyard.project.generate import MOVE_PROJECT, write_extension_name, write_project
 from kernelyard.project.plan import VariantPlan, plan_variant
 from kernelyard.project.sources import Project, read_project
 from kernelyard.store import writing
@@ -32,6 +34,10 @@ _logger = logging.getLogger("kernelyard.build")
 
 #: Below the project: generated files, objects and logs.
 WORK_FOLDER = ".kernelyard"
+#: Below that: variants that are not finished.
+ASIDE = "aside"
+#: File systems without locks; NFS has several ways to say so.
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +81,23 @@ def build_project(
         UnfitError: A check refuses a build; what was in ``build/`` stays.
         EnvironmentProblemError: Compiler, network, disk or permissions.
     """
+    root = root.resolve()  # CMake and Ninja have a current folder of their own
     project = read_project(root)
     chosen = select(matrix(project.manifest, platform=source.platform), variants)
     work = root / WORK_FOLDER
-    with writing(work):
+    with writing(work, elsewhere=MOVE_PROJECT):
         work.mkdir(exist_ok=True)
-    with _alone(work / "lock"):
-        built = [
-            variant
-            for compute, group in _by_toolkit(project, chosen).items()
-            for variant in _build_group(project, group, source, work / compute, jobs or _cores())
-        ]
-        write_index(project)
+    with _alone(work / "lock") as lock:
+        # Builds that were killed may have left something there.
+        shutil.rmtree(work / ASIDE, ignore_errors=True)
+        built: list[BuiltVariant] = []
+        try:
+            for compute, group in _by_toolkit(project, chosen).items():
+                built.extend(_build_group(project, group, source, work / compute, parallel=jobs or _cores(), lock=lock))
+        finally:
+            # Also after a failure: variants of other toolkits are in their place by then, and the index is to say so.
+            if built:
+                write_index(project)
     return tuple(built)
 
 
@@ -101,7 +112,7 @@ def write_index(project: Project) -> Index:
     assert hub is not None  # noqa: S101 - a build has just put a variant there
     index = replace(hub.index, source_commit=_source_commit(project.root))
     aside = folder / "index.json.new"
-    with writing(folder):
+    with writing(folder, elsewhere=MOVE_PROJECT):
         aside.write_bytes(index.to_json())
         aside.replace(folder / "index.json")
     return index
@@ -118,24 +129,18 @@ def _by_toolkit(project: Project, entries: Sequence[MatrixEntry]) -> dict[str, l
 
 
 def _build_group(
-    project: Project, jobs: list[_Job], source: PartSource, folder: Path, parallel: int
+    project: Project, jobs: list[_Job], source: PartSource, folder: Path, *, parallel: int, lock: int
 ) -> Iterator[BuiltVariant]:
     started = time.monotonic()
     first = jobs[0].variant
     torch = [job.entry.torch for job in jobs if job.entry.torch is not None]
     toolchain = assemble(source, backend=first.backend, cuda=first.backend_version, torch=torch)
-    written = write_project(project, [job.plan for job in jobs], toolchain, folder)
+    write_project(project, [job.plan for job in jobs], toolchain, folder)
     names = {}
     for job in jobs:
         names[job.plan.name] = extension_name(project, job.plan, build_id(project, job.plan, toolchain))
         write_extension_name(folder, job.plan.name, names[job.plan.name])
-    compile_variants(
-        folder,
-        toolchain.tools,
-        [job.plan.name for job in jobs],
-        fresh="toolchain.cmake" in written,
-        jobs=parallel,
-    )
+    compile_variants(folder, toolchain.tools, [job.plan.name for job in jobs], jobs=parallel, lock=lock)
     for job in jobs:
         path = package_variant(
             project,
@@ -143,7 +148,7 @@ def _build_group(
             toolchain,
             name=names[job.plan.name],
             built=folder / "objects" / "variants" / job.plan.name,
-            aside=folder.parent / "aside",
+            aside=folder.parent / ASIDE,
         )
         hub = FolderHub.find(path)
         assert hub is not None  # noqa: S101 - it has just been written
@@ -153,20 +158,27 @@ def _build_group(
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Let one build at a time work in a project. The system releases the lock of a process that dies."""
-    from filelock import FileLock, Timeout
+def _alone(path: Path) -> Iterator[int]:
+    """Let one build at a time work in a project.
 
-    lock = FileLock(path)
+    The lock is on the open file, and compilers inherit it: the system releases it when the last of them has ended. So
+    a build that was killed, and whose compilers still write objects, is waited for as well.
+    """
+    with writing(path, elsewhere=MOVE_PROJECT):
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        _logger.warning("another build is running in this project: waiting for it to end (Ctrl-C gives up)")
-        lock.acquire()
-    try:
-        yield
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _logger.warning("another build is running in this project: waiting for it to end (Ctrl-C gives up)")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            _logger.warning("this file system has no locks: see that no other build runs in this project")
+        yield lock
     finally:
-        lock.release()
+        os.close(lock)
 
 
 def _source_commit(root: Path) -> str | None:
@@ -174,12 +186,14 @@ def _source_commit(root: Path) -> str | None:
     git = shutil.which("git")
     if git is None:
         return None
+    # What a build makes is no change of the sources, whether the author has told git to ignore it or not.
+    made_here = [f":(exclude){name}" for name in ("build", WORK_FOLDER)]
     try:
         commit = subprocess.run(
             [git, "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=True, timeout=10
         ).stdout.strip()
         changes = subprocess.run(
-            [git, "status", "--porcelain", "--untracked-files=normal", "--", "."],
+            [git, "status", "--porcelain", "--untracked-files=normal", "--", ".", *made_here],
             cwd=root,
             capture_output=True,
             text=True,

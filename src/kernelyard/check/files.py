@@ -14,7 +14,7 @@ def check_files(evidence: Evidence) -> Iterator[Finding]:
     """Check name, package, extension and digest."""
     if evidence.name is None:
         yield Finding("KY111", f"{evidence.root.name!r} is not the name of a variant", ".")
-    elif evidence.name.backend != evidence.metadata.backend:
+    elif evidence.name.backend not in {evidence.metadata.backend, "universal"}:
         said = evidence.metadata.backend
         yield Finding("KY111", f"the name says {evidence.name.backend}, the metadata {said}", "metadata.json")
     if "__init__.py" not in evidence.files:

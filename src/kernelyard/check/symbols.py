@@ -5,6 +5,8 @@ An unversioned name such as ``__libc_single_threaded`` passes any check that loo
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Iterator
 from functools import cache
 
@@ -53,7 +55,7 @@ def _check_symbol(symbol: DynamicSymbol, library: Library, floor: Floor, *, stab
     if owner == "torch-c++" and stable:
         return Finding(
             "KY109",
-            f"uses {name} of torch's C++ interface, but promises the stable ABI",
+            f"uses {_readable(name)} of torch's C++ interface, but promises the stable ABI",
             library.path,
             "use torch/csrc/stable/*.h only, or take stable-abi out of the manifest",
         )
@@ -61,7 +63,7 @@ def _check_symbol(symbol: DynamicSymbol, library: Library, floor: Floor, *, stab
         return None
     return Finding(
         "KY102",
-        f"refers to {name}, which neither {floor.name}, Python nor torch offers",
+        f"refers to {_readable(name)}, which neither {floor.name}, Python nor torch offers",
         library.path,
         "define it, or list the source that does in `src`",
     )
@@ -85,6 +87,16 @@ def _check_python(name: str, library: Library) -> Finding | None:
         return None
     since = "is not part of Python's stable ABI" if added is None else f"is new in Python {added[0]}.{added[1]}"
     return Finding("KY107", f"{name} {since}; builds promise {_PYTHON[0]}.{_PYTHON[1]}", library.path, "do not use it")
+
+
+def _readable(name: str) -> str:
+    """Return a mangled name as C++ writes it, with the name itself, where the machine can tell."""
+    program = shutil.which("c++filt") if name.startswith("_Z") else None
+    if program is None:
+        return name
+    done = subprocess.run([program, name], capture_output=True, text=True, check=False)
+    written = done.stdout.strip()
+    return f"`{written}` ({name})" if written and written != name else name
 
 
 def symbol_owner(name: str) -> str | None:

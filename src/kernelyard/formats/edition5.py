@@ -63,7 +63,10 @@ def read_manifest(text: str, *, path: str = "build.toml") -> Manifest:
         place = Place(path, error.lineno, error.colno)
         raise ManifestError([InputError("KY201", f"not valid TOML: {error.msg}", place=place)]) from None
     except RecursionError:
-        raise ManifestError([InputError("KY201", "nested too deeply", place=Place(path))]) from None
+        raise ManifestError([InputError("KY201", "nested too deeply", place=Place(path, 1, 1))]) from None
+    except ValueError as error:
+        # Python itself refuses to read decimal numbers of thousands of digits.
+        raise ManifestError([InputError("KY201", f"not valid TOML: {error}", place=Place(path, 1, 1))]) from None
     problems = Problems(path, text)
     manifest = _read_document(Table(document, (), problems))
     problems.raise_any()

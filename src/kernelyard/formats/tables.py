@@ -14,6 +14,7 @@ __all__ = ["ManifestError", "Problem", "Problems", "Table", "nearest", "written_
 
 T = TypeVar("T")
 
+_LONGEST_SHOWN = 60
 _NAMES = {str: "a string", int: "an integer", bool: "a boolean", list: "a list", dict: "a table", float: "a float"}
 
 
@@ -101,7 +102,12 @@ class Table:
         value = self.members[member]
         if type(value) is not kind:
             found = _NAMES.get(type(value), type(value).__name__)
-            self.report("KY205", member, f"expected {_NAMES[kind]}, found {found} ({value!r})", _type_hint(kind, value))
+            self.report(
+                "KY205", member, f"expected {_NAMES[kind]}, found {found} ({_shown(value)})", _type_hint(kind, value)
+            )
+            return None
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            self.report("KY206", member, "a number that does not fit into 64 bits")
             return None
         return value
 
@@ -127,7 +133,7 @@ class Table:
             if not isinstance(value, str):
                 found = _NAMES.get(type(value), type(value).__name__)
                 key = (*self.key, member, number)
-                self.problems.report("KY205", key, f"expected a string, found {found} ({value!r})")
+                self.problems.report("KY205", key, f"expected a string, found {found} ({_shown(value)})")
         return tuple(value for value in values if isinstance(value, str))
 
     def table(self, member: str, *, required: bool = False) -> Table | None:
@@ -168,9 +174,18 @@ def written_key(key: KeyPath) -> str:
     return text
 
 
+def _shown(value: object) -> str:
+    """Return a value as a message shows it. A TOML file can hold numbers of any length, and any depth of lists."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        return "too large to show"
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+
+
 def _type_hint(kind: type, value: object) -> str:
     if kind is list and isinstance(value, str):
         return f'write it as a list: ["{value}"]'
     if kind is str and isinstance(value, int | float) and not isinstance(value, bool):
-        return f'write it in quotes: "{value}"'
+        return f'write it in quotes: "{_shown(value)}"'
     return ""

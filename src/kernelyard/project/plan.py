@@ -13,7 +13,8 @@ from kernelyard.formats.versions import Version
 
 __all__ = ["ObjectGroup", "VariantPlan", "plan_variant"]
 
-_HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl", ".inc")
+_HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx", ".h++", ".cuh", ".inl", ".inc")
+_CXX_SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".C", ".CPP")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +85,8 @@ def plan_variant(manifest: Manifest, variant: VariantName, torch: Version, *, pa
         path: Of the manifest, for messages.
 
     Raises:
-        InputError: The manifest has no section for the backend (KY221), or asks for a capability that the toolkit
-            cannot compile (KY222).
+        InputError: The manifest has no section for the backend (KY221), asks for a capability that the toolkit
+            cannot compile (KY222), or lists a source that nothing compiles (KY225).
     """
     settings = manifest.framework
     if not isinstance(settings, TorchSettings):
@@ -113,14 +114,18 @@ def plan_variant(manifest: Manifest, variant: VariantName, torch: Version, *, pa
         backend_definitions=(f"{variant.backend.upper()}_KERNEL",),
         binding=ObjectGroup(
             name="binding",
-            sources=_compiled(settings.src),
+            sources=_compiled(settings.src, Place(path, key="torch.src"), _CXX_SUFFIXES),
             include=settings.include,
             cxx_flags=settings.cxx_flags,
             cuda_flags=(),
             capabilities=(),
             uses_torch=True,
         ),
-        groups=tuple(_plan_section(section, variant, path) for section in sections if _applies(section, variant)),
+        groups=tuple(
+            group
+            for section in sections
+            if _applies(section, variant) and (group := _plan_section(section, variant, path)).sources
+        ),
     )
 
 
@@ -134,9 +139,10 @@ def _plan_section(section: KernelSection, variant: VariantName, path: str) -> Ob
             place = Place(path, key=f"kernel.{section.name}.cuda-capabilities")
             raise InputError("KY222", str(error), place=place) from None
         capabilities = tuple(str(capability) for capability in resolved)
+    compilable = (*_CXX_SUFFIXES, ".cu") if section.backend == "cuda" else _CXX_SUFFIXES
     return ObjectGroup(
         name=section.name,
-        sources=_compiled(section.src),
+        sources=_compiled(section.src, Place(path, key=f"kernel.{section.name}.src"), compilable),
         include=section.include,
         cxx_flags=section.cxx_flags,
         cuda_flags=section.cuda_flags,
@@ -161,8 +167,18 @@ def _definitions(variant: VariantName, stable: Version | None) -> tuple[str, ...
     return tuple(definitions)
 
 
-def _compiled(sources: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(source for source in sources if not source.endswith(_HEADER_SUFFIXES))
+def _compiled(sources: tuple[str, ...], place: Place, compilable: tuple[str, ...]) -> tuple[str, ...]:
+    """Leave out headers. CMake would leave out, without a word, every file whose language it does not know."""
+    compiled = tuple(source for source in sources if not source.endswith(_HEADER_SUFFIXES))
+    for source in compiled:
+        if not source.endswith(compilable):
+            raise InputError(
+                "KY225",
+                f"there is no compiler for {source!r} here",
+                hint=f"known are {', '.join(compilable)}, and headers",
+                place=place,
+            )
+    return compiled
 
 
 def _capability_order(text: str) -> tuple[int, int, str]:

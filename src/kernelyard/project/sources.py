@@ -16,7 +16,7 @@ __all__ = ["PACKAGE_FOLDER", "Project", "read_project"]
 #: Below the project: the folder of the Python package, by framework.
 PACKAGE_FOLDER = {"torch": "torch-ext", "tvm-ffi": "tvm-ffi-ext"}
 
-_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
+_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
 _COMMENT = re.compile(rb"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _GENERATED = {"registration.h"}
 #: The name stands where a macro of registration.h takes it; there it needs not be known at compile time.
@@ -72,10 +72,13 @@ class Project:
                         break
         return tuple(sorted(seen))
 
-    def needs_name(self, source: str) -> bool:
-        """Whether a source uses ``TORCH_EXTENSION_NAME`` where only the real name will do."""
-        text = _COMMENT.sub(b"", (self.root / source).read_bytes())
-        return len(_NAME.findall(text)) > len(_NAME_IN_MACRO.findall(text))
+    def needs_name(self, source: str, include: Iterable[str] = ()) -> bool:
+        """Whether a source or what it includes uses ``TORCH_EXTENSION_NAME`` where only the real name will do."""
+        for name in self.with_includes([source], include):
+            text = _COMMENT.sub(b"", (self.root / name).read_bytes())
+            if len(_NAME.findall(text)) > len(_NAME_IN_MACRO.findall(text)):
+                return True
+        return False
 
     def _inside(self, path: Path) -> str | None:
         try:
@@ -94,8 +97,12 @@ def read_project(root: Path) -> Project:
     problems = Problems(_shown(path), "")
     try:
         text = path.read_text("utf-8")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         problems.report("KY200", (), "there is no build.toml", "name the folder of a kernel that has one")
+        problems.raise_any()
+        raise
+    except OSError as error:
+        problems.report("KY200", (), f"cannot be read: {error.strerror}", "see its permissions")
         problems.raise_any()
         raise
     except UnicodeDecodeError as error:

@@ -47,7 +47,7 @@ def push_project(root: Path, hub: Path, *, repo: str | None = None) -> Pushed:
     Raises:
         InputError: No repository is named (KY521).
         MissingError: Nothing has been built (KY522).
-        CheckError: A variant is not fit to be published (KY421).
+        CheckError: A variant is not fit to be published (KY421), or was built from another version (KY523).
         EnvironmentProblemError: The hub cannot be written.
     """
     project = read_project(root)
@@ -57,11 +57,18 @@ def push_project(root: Path, hub: Path, *, repo: str | None = None) -> Pushed:
         hint = 'add [general.hub] with repo-id = "org/name" to the manifest, or pass --repo org/name'
         raise InputError("KY521", "no repository to publish to is named", hint=hint, place=Place("build.toml"))
     built = FolderHub.find(root / "build")
-    if built is None or not built.variants:
+    if built is None or not (built.variants or built.broken):
         raise MissingError(
             "KY522", "nothing has been built", hint="run `kernelyard build` first", place=Place(str(root / "build"))
         )
     _refuse_unfit(built)
+    for variant in built.variants:
+        of = variant.metadata
+        if (of.name, of.version) != (general.name, general.version):
+            what = (
+                f"built is {of.name} version {of.version}; the manifest says {general.name} version {general.version}"
+            )
+            raise CheckError("KY523", what, hint="run `kernelyard build` again", place=Place(str(variant.path)))
     index = write_index(project)
     branch = general.hub_branch or f"v{index.version}"
     revision = publish(hub, repo, index, built.files, branch)
@@ -78,6 +85,8 @@ def _refuse_unfit(built: FolderHub) -> None:
     findings: list[tuple[str, Finding]] = []
     for variant in built.variants:
         findings += [(variant.name, finding) for finding in check_variant(gather(variant.path, name=variant.name))]
+    # What cannot be read is not left out without a word.
+    findings += [(broken.name, Finding("KY120", broken.reason, ".", "build it again")) for broken in built.broken]
     if findings:
         shown = "\n".join(f"  {name}/{finding}" for name, finding in findings[:_MOST_SHOWN])
         more = f"\n  and {len(findings) - _MOST_SHOWN} more" if len(findings) > _MOST_SHOWN else ""

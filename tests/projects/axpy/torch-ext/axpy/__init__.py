@@ -2,7 +2,7 @@
 
 import torch
 
-from ._ops import ops
+from ._ops import ops  # type: ignore[import-not-found]  # made by the build
 
 __all__ = ["axpy"]
 

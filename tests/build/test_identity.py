@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kernelyard.build.identity import build_id, extension_name
+from kernelyard.formats.variant import VariantName
+from kernelyard.formats.versions import Version
+from kernelyard.project.plan import plan_variant
+from kernelyard.project.sources import read_project
+from kernelyard.toolchain.assemble import Toolchain
+from kernelyard.toolchain.floor import LinkLine, load_floor
+from kernelyard.toolchain.host import HostCompiler, Tools
+from kernelyard.toolchain.parts import CudaToolkit, TorchHeaders
+
+VARIANT = "torch-stable-abi211-cu130-x86_64-linux"
+NOWHERE = Path("/nowhere")
+TOOLCHAIN = Toolchain(
+    platform="x86_64-linux",
+    compiler=HostCompiler(NOWHERE / "g++", "12.2.0", "g++ 12.2.0"),
+    tools=Tools(NOWHERE / "cmake", NOWHERE / "ninja"),
+    cuda=CudaToolkit(Version("13.0"), "13.0.2", NOWHERE, Version("580.65"), 15, "cuda"),
+    torch={"2.11": TorchHeaders(Version("2.11.0"), NOWHERE, 17, "torch")},
+    floor=load_floor(),
+    link=LinkLine((), ()),
+)
+
+
+def id_of(root: Path, toolchain: Toolchain = TOOLCHAIN) -> str:
+    project = read_project(root)
+    return build_id(project, plan_variant(project.manifest, VariantName.parse(VARIANT), Version("2.11")), toolchain)
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+@pytest.fixture
+def root(sample: Callable[[str], Path]) -> Path:
+    return sample("tiny")
+
+
+def test_the_id_is_twelve_hexadecimal_digits_and_names_the_extension(root: Path) -> None:
+    identity = id_of(root)
+    assert re.fullmatch(r"[0-9a-f]{12}", identity)
+    project = read_project(root)
+    plan = plan_variant(project.manifest, VariantName.parse(VARIANT), Version("2.11"))
+    assert extension_name(project, plan, identity) == f"_tiny_cuda_{identity}"
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("csrc/answer.cu", "42", "43"),  # a source
+        ("csrc/answer.h", "int other();", "int  other();"),  # what it includes
+        ("csrc/other.cpp", "21", "22"),
+        ("torch-ext/binding.cpp", "Visible", "visible"),
+        ("torch-ext/tiny/__init__.py", "nothing", "nothing at all"),
+        ("build.toml", '"9.0a"', '"9.0"'),
+        ("build.toml", '["csrc"]\nstable', '["csrc"]\ncxx-flags = ["-DX"]\nstable'),
+        ("build.toml", "depends = []\ncuda-cap", 'depends = []\ncuda-flags = ["-DX"]\ncuda-cap'),
+        ("build.toml", '"csrc/answer.cu", ', '"csrc/answer.cu", "csrc/answer.cpp", '),
+    ],
+)
+def test_what_decides_behaviour_changes_the_id(root: Path, file: str, old: str, new: str) -> None:
+    before = id_of(root)
+    edit(root / file, old, new)
+    assert id_of(root) != before
+
+
+def test_a_header_that_is_included_in_angle_brackets_changes_the_id(root: Path) -> None:
+    edit(root / "csrc" / "other.cpp", "<answer.h>", "<deep.h>")
+    (root / "csrc" / "deep.h").write_text("int other();\n")
+    before = id_of(root)
+    (root / "csrc" / "deep.h").write_text("int other(); // changed\n")
+    assert id_of(root) != before
+
+
+def test_a_python_file_that_is_added_or_renamed_changes_the_id(root: Path) -> None:
+    ids = [id_of(root)]
+    package = root / "torch-ext" / "tiny"
+    (package / "a.py").touch()
+    ids.append(id_of(root))
+    (package / "a.py").rename(package / "b.py")
+    ids.append(id_of(root))
+    assert len(set(ids)) == 3
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("build.toml", "version = 1", "version = 2"),
+        ("build.toml", '"Apache-2.0"', '"MIT"'),
+        ("build.toml", 'repo-id = "test/tiny"', 'repo-id = "other/tiny"\nbranch = "next"'),
+        ("build.toml", "[torch]", "# a comment\n[torch]"),
+        (
+            "build.toml",
+            "\n[general.hub]",
+            '\nupstream = "https://x.org/y.git"\npython-depends = ["einops"]\n[general.hub]',
+        ),
+        ("csrc/answer.cpp", "21", "22"),  # of the other backend
+    ],
+)
+def test_what_does_not_decide_behaviour_leaves_the_id(root: Path, file: str, old: str, new: str) -> None:
+    before = id_of(root)
+    edit(root / file, old, new)
+    assert id_of(root) == before
+
+
+def test_card_and_stray_files_line_endings_and_place_leave_the_id(root: Path) -> None:
+    before = id_of(root)
+    (root / "CARD.md").write_text("---\nlicense: mit\n---\n")
+    (root / "csrc" / "unused.h").touch()
+    for path in [*root.rglob("*.cpp"), *root.rglob("*.cu"), *root.rglob("*.h"), *root.rglob("*.py")]:
+        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    moved = root.rename(root.with_name("elsewhere"))
+    assert id_of(moved) == before
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        replace(TOOLCHAIN, compiler=replace(TOOLCHAIN.compiler, banner="g++ 13")),
+        replace(TOOLCHAIN, cuda=None),
+        replace(TOOLCHAIN, torch={"2.11": replace(TOOLCHAIN.torch["2.11"], digest="other")}),
+        replace(TOOLCHAIN, floor=replace(TOOLCHAIN.floor, digest="other")),
+    ],
+)
+def test_the_toolchain_changes_the_id(root: Path, changed: Toolchain) -> None:
+    assert id_of(root, changed) != id_of(root)
+
+
+def test_where_the_toolchain_is_leaves_the_id(root: Path) -> None:
+    other = Path("/other")
+    moved = replace(
+        TOOLCHAIN,
+        compiler=replace(TOOLCHAIN.compiler, path=other / "g++-12"),
+        tools=Tools(other / "cmake", other / "ninja"),
+        link=LinkLine((f"-L{other}",), ()),
+    )
+    assert id_of(root, moved) == id_of(root)

@@ -1,0 +1,278 @@
+"""Each check passes what is fit and finds the one fault that a library was built with."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernelyard.check import check_variant, gather
+from kernelyard.check.symbols import python_stable_abi, symbol_owner
+from kernelyard.errors import InputError, MissingError
+
+pytestmark = pytest.mark.compile
+
+MakeVariant = Callable[..., Path]
+Promise = Callable[..., None]
+
+LIBRARY = "_gray_cpu_1.abi3.so"
+FIT = 'extern "C" int answer() { return 42; }\n'
+CUDA = "torch-stable-abi211-cu130-x86_64-linux"
+FULL_ABI = "torch211-cxx11-cpu-x86_64-linux"
+FATBINS = Path(__file__).resolve().parents[1] / "binary" / "samples"
+
+
+def findings(variant: Path) -> list[tuple[str, str, str]]:
+    return [(finding.code, finding.where, finding.what) for finding in check_variant(gather(variant))]
+
+
+def calling(name: str, *, declared: str = 'extern "C" void {}();') -> str:
+    return f'{declared.format(name)}\nextern "C" void caller() {{ {name}(); }}\n'
+
+
+def test_a_library_that_needs_nothing_is_fit(make_variant: MakeVariant) -> None:
+    assert findings(make_variant(FIT)) == []
+
+
+def test_what_the_floor_python_and_torch_offer_is_fit(make_variant: MakeVariant) -> None:
+    text = calling("malloc") + calling("PyModule_Create2").replace("caller", "b")
+    text += calling("aoti_torch_get_dtype").replace("caller", "c") + calling("torch_parallel_for").replace(
+        "caller", "d"
+    )
+    assert findings(make_variant(text, "-lc")) == []
+
+
+# Symbols
+
+
+def test_a_symbol_above_the_floor(make_variant: MakeVariant) -> None:
+    version = (os.confstr("CS_GNU_LIBC_VERSION") or "0").split()[-1]
+    if tuple(map(int, version.split("."))) < (2, 33):
+        pytest.skip("this libc is not newer than the floor")
+    text = "#include <sys/stat.h>\nint call(const char* path, struct stat* out) { return stat(path, out); }\n"
+    assert findings(make_variant(text, "-lc")) == [
+        ("KY101", LIBRARY, "needs stat@GLIBC_2.33 of libc.so.6, which manylinux_2_28 does not have")
+    ]
+
+
+def test_a_name_that_nobody_offers(make_variant: MakeVariant) -> None:
+    (found,) = check_variant(gather(make_variant(calling("nowhere"))))
+    assert (found.code, found.where) == ("KY102", LIBRARY)
+    assert found.what == "refers to nowhere, which neither manylinux_2_28, Python nor torch offers"
+    assert str(found) == (f"{LIBRARY}: {found.what} [KY102]\n  define it, or list the source that does in `src`")
+
+
+def test_a_name_of_c_plus_plus_is_written_as_its_author_wrote_it(
+    make_variant: MakeVariant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "namespace gray { void convert(const float*, long); }\nvoid caller() { gray::convert(nullptr, 1); }\n"
+    variant = make_variant(text)
+    (found,) = check_variant(gather(variant))
+    assert found.what.startswith("refers to `gray::convert(float const*, long)` (_ZN4gray7convertEPKfl), which")
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    (found,) = check_variant(gather(variant))
+    assert found.what.startswith("refers to _ZN4gray7convertEPKfl, which")
+
+
+def test_a_name_without_a_version_counts_also_where_the_newer_libc_has_it(make_variant: MakeVariant) -> None:
+    text = 'extern "C" char __libc_single_threaded;\nextern "C" char get() { return __libc_single_threaded; }\n'
+    assert findings(make_variant(text)) == [
+        ("KY102", LIBRARY, "refers to __libc_single_threaded, which neither manylinux_2_28, Python nor torch offers")
+    ]
+
+
+def test_python_that_is_newer_than_promised(make_variant: MakeVariant) -> None:
+    assert python_stable_abi()["PyUnicode_AsUTF8AndSize"] == (3, 10)
+    assert findings(make_variant(calling("PyUnicode_AsUTF8AndSize"))) == [
+        ("KY107", LIBRARY, "PyUnicode_AsUTF8AndSize is new in Python 3.10; builds promise 3.9")
+    ]
+
+
+def test_python_that_is_not_part_of_the_stable_abi(make_variant: MakeVariant) -> None:
+    assert findings(make_variant(calling("_PyDict_GetItem_KnownHash"))) == [
+        ("KY107", LIBRARY, "_PyDict_GetItem_KnownHash is not part of Python's stable ABI; builds promise 3.9")
+    ]
+
+
+def test_torchs_c_plus_plus_in_the_stable_abi_but_not_in_the_full_one(
+    make_variant: MakeVariant, tmp_path: Path
+) -> None:
+    text = "namespace at { struct Tensor { void backward(); }; }\nvoid caller(at::Tensor& t) { t.backward(); }\n"
+    variant = make_variant(text)
+    (found,) = check_variant(gather(variant))
+    assert (found.code, found.where) == ("KY109", LIBRARY)
+    assert found.what == (
+        "uses `at::Tensor::backward()` (_ZN2at6Tensor8backwardEv) of torch's C++ interface, but promises the stable ABI"
+    )
+    assert findings(variant.rename(tmp_path / FULL_ABI)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "owner"),
+    [
+        ("PyModule_Create2", "python"),
+        ("_Py_Dealloc", "python"),
+        ("aoti_torch_get_dtype", "torch-c"),
+        ("torch_parallel_for", "torch-c"),
+        ("_ZN2at6Tensor8backwardEv", "torch-c++"),
+        ("_ZN3c104cuda20getCurrentCUDAStreamEa", "torch-c++"),
+        ("_ZN5torch7LibraryC1Ev", "torch-c++"),
+        ("_Z6answerv", None),
+        ("answer", None),
+    ],
+)
+def test_the_owner_of_a_name_is_told_by_it(name: str, owner: str | None) -> None:
+    assert symbol_owner(name) == owner
+
+
+# Linkage
+
+
+def test_a_library_that_a_users_system_need_not_have(make_variant: MakeVariant) -> None:
+    other = make_variant(FIT, "-Wl,-soname,libfoo.so.1", name="other") / LIBRARY
+    assert findings(make_variant(FIT, "-Wl,--no-as-needed", str(other))) == [
+        ("KY103", LIBRARY, "needs the library libfoo.so.1, which a user's system need not have")
+    ]
+
+
+def test_the_library_of_cuda_is_for_cuda_variants_only(
+    make_variant: MakeVariant, promise: Promise, tmp_path: Path
+) -> None:
+    other = make_variant(FIT, "-Wl,-soname,libc10_cuda.so", name="other") / LIBRARY
+    variant = make_variant(FIT, "-Wl,--no-as-needed", str(other))
+    assert [code for code, _, _ in findings(variant)] == ["KY103"]
+    variant = variant.rename(tmp_path / CUDA)
+    promise(variant, backend="cuda")
+    assert findings(variant) == []
+
+
+@pytest.mark.parametrize(("flag", "kind"), [("--enable-new-dtags", "RUNPATH"), ("--disable-new-dtags", "RPATH")])
+def test_a_path_to_look_for_libraries(make_variant: MakeVariant, flag: str, kind: str) -> None:
+    variant = make_variant(FIT, f"-Wl,{flag},-rpath,/home/me/lib")
+    assert findings(variant) == [("KY104", LIBRARY, f"has a {kind}: '/home/me/lib'")]
+
+
+def test_an_executable_stack(make_variant: MakeVariant) -> None:
+    assert findings(make_variant(FIT, "-Wl,-z,execstack")) == [
+        ("KY105", LIBRARY, "asks for an executable stack, which glibc from 2.41 on refuses to load")
+    ]
+
+
+def test_relocations_in_code(make_variant: MakeVariant) -> None:
+    text = FIT + 'asm(".text\\n.quad malloc\\n");\n'
+    assert findings(make_variant(text, "-Wl,-z,notext", "-lc")) == [("KY106", LIBRARY, "has relocations in its code")]
+
+
+def test_a_library_for_another_machine(make_variant: MakeVariant, promise: Promise) -> None:
+    variant = make_variant(FIT)
+    content = bytearray((variant / LIBRARY).read_bytes())
+    content[18:20] = (183).to_bytes(2, "little")  # e_machine: EM_AARCH64
+    (variant / LIBRARY).write_bytes(content)
+    promise(variant)
+    assert findings(variant) == [("KY110", LIBRARY, "is made for aarch64, but the variant's name says x86_64")]
+
+
+# Device code
+
+
+def with_device_code(name: str) -> str:
+    return FIT + f'asm(".section .nv_fatbin,\\"a\\"\\n.balign 8\\n.incbin \\"{FATBINS / name}\\"\\n.text\\n");\n'
+
+
+def test_capabilities_as_promised(make_variant: MakeVariant) -> None:
+    text = with_device_code("nvcc-13.0-rdc.fatbin")
+    assert findings(make_variant(text, name=CUDA, archs=("9.0+PTX",), backend="cuda")) == []
+
+
+def test_capabilities_that_are_promised_but_not_there_and_the_other_way_round(make_variant: MakeVariant) -> None:
+    text = with_device_code("nvcc-13.0-rdc.fatbin")
+    assert findings(make_variant(text, name=CUDA, archs=("8.0", "9.0", "9.0a+PTX"), backend="cuda")) == [
+        ("KY108", LIBRARY, "promises PTX for 9.0a, but does not hold it"),
+        ("KY108", LIBRARY, "promises machine code for 8.0, but does not hold it"),
+        ("KY108", LIBRARY, "promises machine code for 9.0a, but does not hold it"),
+        ("KY108", LIBRARY, "holds PTX for 9.0, which the metadata does not promise"),
+    ]
+
+
+def test_a_cuda_variant_without_device_code_promises_none(make_variant: MakeVariant, promise: Promise) -> None:
+    variant = make_variant(FIT, name=CUDA, backend="cuda")
+    assert findings(variant) == []
+    promise(variant, archs=("9.0",), backend="cuda")
+    assert findings(variant) == [("KY108", LIBRARY, "promises machine code for 9.0, but does not hold it")]
+
+
+# Files
+
+
+def test_the_name_and_the_metadata_tell_different_backends(make_variant: MakeVariant) -> None:
+    assert findings(make_variant(FIT, backend="cuda")) == [
+        ("KY111", "metadata.json", "the name says cpu, the metadata cuda")
+    ]
+
+
+def test_a_variant_for_all_backends_names_any(tmp_path: Path, promise: Promise) -> None:
+    variant = tmp_path / "torch-universal"
+    variant.mkdir()
+    (variant / "__init__.py").touch()
+    promise(variant)
+    assert findings(variant) == []
+
+
+def test_a_folder_with_another_name(make_variant: MakeVariant, tmp_path: Path) -> None:
+    variant = make_variant(FIT).rename(tmp_path / "mine")
+    assert findings(variant) == [("KY111", ".", "'mine' is not the name of a variant")]
+    assert check_variant(gather(variant, name="torch-stable-abi211-cpu-x86_64-linux")) == ()
+
+
+def test_a_variant_without_its_package_or_extension(make_variant: MakeVariant, promise: Promise) -> None:
+    variant = make_variant(FIT)
+    (variant / "__init__.py").unlink()
+    (variant / LIBRARY).rename(variant / "_gray_cpu_2.abi3.so")
+    promise(variant)
+    assert findings(variant) == [
+        ("KY112", ".", "is not a Python package: there is no __init__.py"),
+        ("KY112", ".", f"there is no extension {LIBRARY}, as the id promises"),
+    ]
+
+
+def test_files_that_were_changed_added_or_removed_after_the_build(make_variant: MakeVariant) -> None:
+    variant = make_variant(FIT)
+    (variant / "__init__.py").write_text("import os\n")
+    (variant / "added.py").touch()
+    (variant / LIBRARY).unlink()
+    assert sorted(findings(variant)) == [
+        ("KY112", ".", f"there is no extension {LIBRARY}, as the id promises"),
+        ("KY113", "__init__.py", "is not the file that the digest names: it was changed after the build"),
+        ("KY113", LIBRARY, "is named by the digest, but is not there"),
+        ("KY113", "added.py", "is there, but the digest does not name it"),
+    ]
+
+
+def test_bytecode_that_running_leaves_behind_is_no_matter(make_variant: MakeVariant) -> None:
+    variant = make_variant(FIT)
+    (variant / "__pycache__").mkdir()
+    (variant / "__pycache__" / "__init__.cpython-312.pyc").touch()
+    assert findings(variant) == []
+
+
+def test_metadata_without_a_digest(make_variant: MakeVariant) -> None:
+    variant = make_variant(FIT)
+    text = (variant / "metadata.json").read_text()
+    (variant / "metadata.json").write_text(text.replace('"digest"', '"former-digest"'))
+    assert findings(variant) == [("KY113", "metadata.json", "the metadata has no sha256 digest of the files")]
+
+
+def test_a_folder_without_metadata_is_no_variant(tmp_path: Path) -> None:
+    with pytest.raises(MissingError) as caught:
+        gather(tmp_path)
+    assert caught.value.code == "KY120"
+
+
+def test_a_library_that_is_none_is_told_with_its_path(make_variant: MakeVariant) -> None:
+    variant = make_variant(FIT)
+    (variant / LIBRARY).write_bytes(b"not an ELF file")
+    with pytest.raises(InputError, match=r"_gray_cpu_1\.abi3\.so: .* \[KY151\]"):
+        gather(variant)

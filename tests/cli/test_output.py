@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kernelyard.cli.output import emit_json, fail, print_table, size_text
+from kernelyard.errors import InputError, Place
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (1_261_789, "1.3 MB"), (999_949, "999.9 kB"), (5e12, "5000.0 GB")],
+)
+def test_sizes_are_written_as_people_do(size: float, text: str) -> None:
+    assert size_text(size) == text
+
+
+def test_numbers_are_right_aligned_and_words_left(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table([("a", "1.0 kB", "x1"), ("long", "12 B", "")], head=("name", "size", "note"))
+    assert capsys.readouterr().out == "name    size  note\na     1.0 kB  x1\nlong    12 B\n"
+
+
+def test_a_table_without_rows_is_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table([], head=("name",))
+    assert capsys.readouterr().out == ""
+
+
+def test_json_is_for_people_too(capsys: pytest.CaptureFixture[str]) -> None:
+    emit_json({"größe": [1]})
+    out = capsys.readouterr().out
+    assert json.loads(out) == {"größe": [1]}
+    assert "größe" in out
+
+
+def test_an_error_is_what_where_next_step_and_where_more_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    fail(InputError("KY203", "unknown key", hint="did you mean `a`?", place=Place("build.toml", 3, 1, "b")))
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines() == [
+        "kernelyard: build.toml:3:1: b: unknown key [KY203]",
+        "  did you mean `a`?",
+        "  `kernelyard explain KY203` says more",
+    ]

@@ -1,0 +1,116 @@
+"""What tests of several rooms share: sample projects, the real command, and one build of each sample."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+if TYPE_CHECKING:
+    from kernelyard.toolchain.parts import PartSource
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+class Command(Protocol):
+    """Runs `kernelyard` with some arguments."""
+
+    def __call__(
+        self, *arguments: str | Path, cwd: Path | None = None, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]: ...
+
+
+@pytest.fixture(scope="session")
+def store_root() -> Path:
+    """Where toolchain parts are kept: not fetched again by every run."""
+    from kernelyard.store import Store
+
+    named = os.environ.get("KERNELYARD_TEST_CACHE")
+    return Path(named).absolute() if named else Store.default().root
+
+
+@pytest.fixture(scope="session")
+def environment(store_root: Path) -> dict[str, str]:
+    """The environment of real commands."""
+    kept = {name: value for name, value in os.environ.items() if name not in {"KERNELYARD_HUB", "CXX"}}
+    return kept | {"KERNELYARD_CACHE": str(store_root)}
+
+
+@pytest.fixture(scope="session")
+def program() -> Path:
+    """The installed command."""
+    return Path(sysconfig.get_path("scripts")) / "kernelyard"
+
+
+@pytest.fixture(scope="session")
+def kernelyard(program: Path, environment: dict[str, str]) -> Command:
+    """Return a function that runs the real command and answers its status and output."""
+
+    def run(
+        *arguments: str | Path, cwd: Path | None = None, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [program, *arguments],
+            cwd=cwd,
+            env=environment | (env or {}),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+
+    return run
+
+
+def copy_sample(name: str, target: Path) -> Path:
+    origin = REPOSITORY / "examples" / name
+    if not origin.is_dir():
+        origin = REPOSITORY / "tests" / "projects" / name
+    shutil.copytree(
+        origin, target, ignore=shutil.ignore_patterns("build", ".kernelyard", "__pycache__", ".pytest_cache")
+    )
+    return target
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Callable[[str], Path]:
+    """Return a function that copies a sample project, so that a test can change it."""
+
+    def copy(name: str) -> Path:
+        return copy_sample(name, tmp_path / name)
+
+    return copy
+
+
+@pytest.fixture(scope="session")
+def source(store_root: Path) -> PartSource:
+    from kernelyard.store import Store
+    from kernelyard.toolchain.parts import PartSource
+
+    return PartSource(Store(store_root))
+
+
+@pytest.fixture(scope="session")
+def built_tiny(tmp_path_factory: pytest.TempPathFactory, source: PartSource) -> Path:
+    """The sample `tiny`, built for the CPU once; tests leave it as it is."""
+    from kernelyard.build.project import build_project
+
+    project = copy_sample("tiny", tmp_path_factory.mktemp("session") / "tiny")
+    build_project(project, source=source, variants=["*-cpu-*"])
+    return project
+
+
+@pytest.fixture(scope="session")
+def built_img2gray(tmp_path_factory: pytest.TempPathFactory, source: PartSource) -> Path:
+    """The example, built for the CPU once; tests leave it as it is."""
+    from kernelyard.build.project import build_project
+
+    project = copy_sample("img2gray", tmp_path_factory.mktemp("session") / "img2gray")
+    build_project(project, source=source, variants=["*-cpu-*"])
+    return project

@@ -1,0 +1,64 @@
+"""What is built here is loaded by the public `kernels` package, in an environment that holds nothing of ours."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.compile, pytest.mark.network, pytest.mark.torch, pytest.mark.slow]
+
+_PUBLIC_LOADER = "kernels==0.17.2"
+
+#: Loads by the package under test, converts all three channels of a ramp, and prints the result.
+_PROGRAM = """
+import sys
+from pathlib import Path
+import torch
+
+if sys.argv[1] == "kernels":
+    from kernels import get_local_kernel
+else:
+    from kernelyard import get_local_kernel
+kernel = get_local_kernel(Path(sys.argv[2]))
+image = torch.arange(7 * 11 * 3, dtype=torch.uint8).reshape(7, 11, 3)
+print(kernel.img2gray(image, layout="HWC").tolist())
+print("kernelyard" in sys.modules)
+"""
+
+
+@pytest.fixture(scope="module")
+def public_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python with the public loader; torch, which is large, is taken from the environment that runs the tests."""
+    pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("public")
+    venv.create(folder, with_pip=True)
+    python = folder / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "--quiet", _PUBLIC_LOADER], check=True, capture_output=True)
+    site = subprocess.run(
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+    Path(site, "outer.pth").write_text(sysconfig.get_path("purelib") + "\n", "utf-8")
+    return python
+
+
+def _run(python: Path, loader: str, build: Path) -> list[str]:
+    done = subprocess.run([python, "-c", _PROGRAM, loader, build], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_the_public_loader_loads_our_build_and_gets_the_same_answer(public_python: Path, built_img2gray: Path) -> None:
+    theirs, ours_imported = _run(public_python, "kernels", built_img2gray / "build")
+    ours, _ = _run(Path(sys.executable), "kernelyard", built_img2gray / "build")
+    assert ours_imported == "False"
+    assert theirs == ours
+    # 13933 R + 46871 G + 4732 B, rounded: for the first pixel (0, 1, 2) that is (46871 + 9464 + 32768) >> 16 = 1.
+    assert theirs.startswith("[[1, 4, 7,")

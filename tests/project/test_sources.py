@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernelyard.errors import Place
+from kernelyard.formats.tables import ManifestError
+from kernelyard.project.sources import read_project
+
+Sample = Callable[[str], Path]
+
+
+def mistakes(root: Path) -> list[tuple[str, str, str, str]]:
+    with pytest.raises(ManifestError) as caught:
+        read_project(root)
+    return [
+        (error.code, str(error.place).removeprefix(str(root)), error.what, error.hint) for error in caught.value.errors
+    ]
+
+
+def test_files_that_are_not_there_are_told_at_the_place_that_names_them(sample: Sample) -> None:
+    root = sample("tiny")
+    (root / "csrc" / "answer.cpp").rename(root / "csrc" / "anwser.cpp")
+    (root / "torch-ext" / "binding.cpp").rename(root / "binding.cpp")
+    (root / "csrc" / "answer.cu").unlink()
+    assert mistakes(root) == [
+        (
+            "KY208",
+            "/build.toml:13:8: torch.src[0]",
+            "there is no file 'torch-ext/binding.cpp'",
+            "did you mean `binding.cpp`?",
+        ),
+        (
+            "KY208",
+            "/build.toml:20:8: kernel.tiny_cpu.src[0]",
+            "there is no file 'csrc/answer.cpp'",
+            "did you mean `anwser.cpp`?",
+        ),
+        (
+            "KY208",
+            "/build.toml:27:8: kernel.tiny_cuda.src[0]",
+            "there is no file 'csrc/answer.cu'",
+            "did you mean `answer.h`?",
+        ),
+    ]
+
+
+def test_a_kernel_without_its_python_package_is_refused(sample: Sample) -> None:
+    root = sample("tiny")
+    (root / "torch-ext" / "tiny" / "__init__.py").unlink()
+    assert mistakes(root) == [
+        (
+            "KY208",
+            "/build.toml:3:1: general.name",
+            "there is no file 'torch-ext/tiny/__init__.py'",
+            "a kernel is a Python package",
+        )
+    ]
+
+
+def test_a_folder_without_a_manifest_is_refused(tmp_path: Path) -> None:
+    expected = ("KY200", "there is no build.toml", "name the folder of a kernel that has one")
+    for root in (tmp_path, tmp_path / "nowhere"):
+        assert [(code, what, hint) for code, _, what, hint in mistakes(root)] == [expected]
+    file = tmp_path / "file"
+    file.touch()
+    assert [(code, what, hint) for code, _, what, hint in mistakes(file)] == [expected]
+
+
+def test_a_manifest_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    (tmp_path / "build.toml").mkdir()
+    assert [(code, what) for code, _, what, _ in mistakes(tmp_path)] == [("KY200", "cannot be read: Is a directory")]
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "build.toml").write_bytes(b"a = 'gr\xfcn'")
+    found = mistakes(other)
+    assert [(code, what) for code, _, what, _ in found] == [("KY201", "not UTF-8: invalid start byte at byte 7")]
+
+
+def test_paths_in_messages_are_as_the_user_would_write_them(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = sample("tiny")
+    (root / "csrc" / "answer.cu").unlink()
+    monkeypatch.chdir(root.parent)
+    with pytest.raises(ManifestError) as caught:
+        read_project(root)
+    assert caught.value.place == Place("tiny/build.toml", 27, 8, "kernel.tiny_cuda.src[0]")
+
+
+def test_a_file_may_have_windows_line_endings(sample: Sample) -> None:
+    root = sample("tiny")
+    text = (root / "build.toml").read_bytes().replace(b"\n", b"\r\n")
+    (root / "build.toml").write_bytes(text)
+    (root / "csrc" / "answer.cu").unlink()
+    assert mistakes(root)[0][1] == "/build.toml:27:8: kernel.tiny_cuda.src[0]"
+
+
+def test_includes_are_followed_in_the_project_only_and_in_either_form(sample: Sample) -> None:
+    root = sample("tiny")
+    (root / "csrc" / "deep.h").write_text('#include "answer.h"\n#include "deep.h"\n')
+    (root / "csrc" / "other.cpp").write_text("  #  include <deep.h>\n#include <vector>\n#include MACRO\n")
+    project = read_project(root)
+    assert project.with_includes(["csrc/answer.cpp"], ["csrc"]) == ("csrc/answer.cpp", "csrc/answer.h")
+    assert project.with_includes(["csrc/other.cpp"], ["csrc"]) == ("csrc/answer.h", "csrc/deep.h", "csrc/other.cpp")
+    outside = root.parent / "outside.h"
+    outside.touch()
+    (root / "csrc" / "answer.cpp").write_text('#include "../../outside.h"\n#include "/etc/hostname"\n')
+    assert project.with_includes(["csrc/answer.cpp"], []) == ("csrc/answer.cpp",)
+
+
+def test_python_files_and_those_of_pyext_are_shipped_and_no_others(sample: Sample) -> None:
+    root = sample("tiny")
+    package = root / "torch-ext" / "tiny"
+    for name in ("_ops.py", "types.pyi", "table.json", "notes.txt", "deep/a.py", "__pycache__/a.py", "deep/_ops.py"):
+        (package / name).parent.mkdir(exist_ok=True)
+        (package / name).touch()
+    assert list(read_project(root).python_files()) == ["__init__.py", "deep/_ops.py", "deep/a.py", "types.pyi"]
+    manifest = root / "build.toml"
+    manifest.write_text(manifest.read_text().replace("[torch]\n", '[torch]\npyext = ["json"]\n'))
+    assert list(read_project(root).python_files()) == ["__init__.py", "deep/_ops.py", "deep/a.py", "table.json"]
+
+
+def test_sources_that_need_the_real_name_are_found(sample: Sample) -> None:
+    project = read_project(sample("named"))
+    needs = {source: project.needs_name(source) for source in ("torch-ext/plain.cpp", "torch-ext/direct.cpp")}
+    assert needs == {"torch-ext/plain.cpp": False, "torch-ext/direct.cpp": True}
+    assert project.needs_name("torch-ext/indirect.cpp")

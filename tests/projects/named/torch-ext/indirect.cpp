@@ -1,0 +1,3 @@
+#include "name.h"
+
+__attribute__((used)) static const char indirect[] = "indirect:" KERNEL_NAME;

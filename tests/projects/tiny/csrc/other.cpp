@@ -1,0 +1,3 @@
+#include <answer.h>
+
+int other() { return 21; }

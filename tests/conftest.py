@@ -39,7 +39,7 @@ def store_root() -> Path:
 def environment(store_root: Path) -> dict[str, str]:
     """The environment of real commands."""
     kept = {name: value for name, value in os.environ.items() if name not in {"KERNELYARD_HUB", "CXX"}}
-    return kept | {"KERNELYARD_CACHE": str(store_root)}
+    return kept | {"KERNELYARD_CACHE": str(store_root), "NO_PROXY": "127.0.0.1,localhost"}
 
 
 @pytest.fixture(scope="session")

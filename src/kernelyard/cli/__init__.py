@@ -24,6 +24,7 @@ _COMMANDS = {
     "demo": "The whole way in one command: build, check, publish, load, run.",
     "explain": "Say what a code such as KY203 means.",
     "get": "Fetch a kernel from a hub and load it.",
+    "init": "Make a kernel project that builds, tests and loads as it is.",
     "push": "Publish what is in build/ to a hub.",
     "variants": "List the variants that a kernel should have.",
 }

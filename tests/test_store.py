@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelyard.errors import EnvironmentProblemError
+from kernelyard.errors import EnvironmentProblemError, InputError
 from kernelyard.store import Store, hash_file, writing
 
 
@@ -356,3 +356,56 @@ def test_the_hash_of_a_file_longer_than_a_chunk(tmp_path: Path) -> None:
     file = tmp_path / "zeros"
     file.write_bytes(bytes((1 << 20) + 1))
     assert hash_file(file) == "2cb74edba754a81d121c9db6833704a8e7d417e5b13d1a19f4a52f007d644264"
+
+
+@pytest.mark.parametrize("target", ["elsewhere", "nowhere", None])
+def test_what_is_no_folder_of_its_own_is_no_entry(store: Store, tmp_path: Path, target: str | None) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    path = store.path("parts", "x")
+    path.parent.mkdir(parents=True)
+    if target is None:
+        path.write_text("")
+    else:
+        path.symlink_to(tmp_path / target)
+    assert store.get("parts", "x") is None
+    error = failure(lambda: store.provide("parts", "x", unexpected))
+    assert error.code == "KY302"
+    assert str(error.place) == str(path)
+    assert error.hint == "remove it"
+
+
+def test_a_folder_in_the_place_of_a_file_is_reported(store: Store) -> None:
+    def fill_badly(folder: Path) -> None:
+        (folder / "a").mkdir()
+        (folder / "a").write_text("x")
+
+    error = failure(lambda: store.provide("parts", "x", fill_badly))
+    assert error.code == "KY302"
+    assert str(error.place).endswith("/a")
+
+
+def test_a_cache_in_a_home_that_is_not_known_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELYARD_CACHE", "~no-such-user-at-all/x")
+    with pytest.raises(InputError, match="leads nowhere") as caught:
+        Store.default()
+    assert caught.value.code == "KY302"
+
+
+def test_without_any_home_the_store_is_not_made_in_the_current_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KERNELYARD_CACHE", "HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)
+    error = failure(Store.default)
+    assert error.code == "KY302"
+    assert "KERNELYARD_CACHE" in error.hint
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
+def test_only_regular_files_are_read(tmp_path: Path, kind: str) -> None:
+    path = Path(os.devnull) if kind == "device" else tmp_path / "x"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    with pytest.raises(OSError, match=r"Not a regular file|Is a directory"):
+        hash_file(path)

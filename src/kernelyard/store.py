@@ -11,21 +11,32 @@ import errno
 import hashlib
 import os
 import shutil
+import stat
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
-from kernelyard.errors import EnvironmentProblemError, Place
+from kernelyard.errors import EnvironmentProblemError, InputError, Place
 
-__all__ = ["Store", "hash_file", "writing"]
+__all__ = ["Store", "absolute_path", "hash_file", "open_regular", "writing"]
 
 _CHUNK = 1 << 20
 _ABANDONED_AFTER_S = 24 * 3600
 #: Not permitted, or something other than a folder stands there.
 _UNUSABLE = frozenset(
-    {errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
+    {
+        errno.EACCES,
+        errno.EPERM,
+        errno.EROFS,
+        errno.EEXIST,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+    }
 )
 
 
@@ -41,13 +52,26 @@ class Store:
 
     @classmethod
     def default(cls) -> Store:
-        """Return the user's store: ``KERNELYARD_CACHE``, or ``kernelyard`` in the user's cache directory."""
+        """Return the user's store: ``KERNELYARD_CACHE``, or ``kernelyard`` in the user's cache directory.
+
+        Raises:
+            InputError: ``KERNELYARD_CACHE`` leads nowhere (KY302).
+            EnvironmentProblemError: It is not set, and the user has no home (KY302).
+        """
         configured = os.environ.get("KERNELYARD_CACHE")
         if configured:
-            return cls(Path(configured).expanduser().absolute())
+            return cls(absolute_path(configured, code="KY302"))
         from platformdirs import user_cache_path
 
-        return cls(user_cache_path("kernelyard", appauthor=False))
+        try:
+            root = user_cache_path("kernelyard", appauthor=False)
+        except RuntimeError:
+            root = Path("~")
+        # Older platformdirs answer a path that begins with `~`, which would be made in the current folder.
+        if not root.is_absolute():
+            hint = "set HOME, or point KERNELYARD_CACHE to a folder of your own"
+            raise EnvironmentProblemError("KY302", "there is no home directory to keep the store in", hint=hint)
+        return cls(root)
 
     def path(self, kind: str, key: str) -> Path:
         """Return where an entry stands, whether it exists or not."""
@@ -56,7 +80,7 @@ class Store:
     def get(self, kind: str, key: str) -> Path | None:
         """Return an entry's folder, or None. A folder that is there is whole."""
         path = self.path(kind, key)
-        return path if path.is_dir() else None
+        return path if _is_entry(path) else None
 
     def provide(self, kind: str, key: str, fill: Callable[[Path], None]) -> Path:
         """Return an entry's folder, filling it first where it is missing.
@@ -71,8 +95,13 @@ class Store:
         """
         final = self.path(kind, key)
         with writing(self.root):
-            if final.is_dir():
+            if _is_entry(final):
                 return final
+            if final.is_symlink() or final.exists():
+                what = "a link" if final.is_symlink() else "not a folder"
+                raise EnvironmentProblemError(
+                    "KY302", f"no entry of the store, for it is {what}", hint="remove it", place=Place(str(final))
+                )
             for folder in (final.parent, self.root / "aside", self.root / "locks"):
                 folder.mkdir(parents=True, exist_ok=True)
         with self._locked(kind, key):
@@ -125,10 +154,47 @@ class Store:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
+def _is_entry(path: Path) -> bool:
+    # What a link points to has not been filled by a store, and can change without it.
+    return path.is_dir() and not path.is_symlink()
+
+
+def absolute_path(path: str | Path, *, code: str) -> Path:
+    """Return a path that a user wrote as an absolute one, with ``~`` replaced.
+
+    Raises:
+        InputError: It has a NUL in it, or names a home that is not known; with the code given.
+    """
+    if "\0" in os.fspath(path):
+        raise InputError(code, f"not a path: {os.fspath(path)!r}")
+    try:
+        return Path(path).expanduser().absolute()
+    except (RuntimeError, FileNotFoundError) as error:
+        # No such user or no HOME; or a current folder that has been removed.
+        raise InputError(code, f"{os.fspath(path)!r} leads nowhere: {error}", hint="write the whole path") from None
+
+
+def open_regular(path: Path) -> IO[bytes]:
+    """Open a file for reading, but never wait for what is no file: a pipe, a terminal, a device.
+
+    Raises:
+        OSError: It is none, or cannot be opened.
+    """
+    file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115 - Path.open has no opener; the caller closes
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "Not a regular file", os.fspath(path))
+    return file
+
+
+def _open_at_once(name: str, flags: int) -> int:
+    return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
+
+
 def hash_file(path: Path) -> str:
-    """Return the sha256 of a file in hexadecimal, reading it in chunks."""
+    """Return the sha256 of a regular file in hexadecimal, reading it in chunks."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
     return digest.hexdigest()

@@ -127,3 +127,31 @@ def test_size_and_digest_of_a_variant_come_from_its_files() -> None:
     variant = make_index().variants[0]
     assert variant.size == 5
     assert variant.digest == sha256(f"{'a' * 64}  __init__.py\n".encode()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("paths", "message"),
+    [
+        (["a", "a/b"], "'a' is listed as a file, so 'a/b' cannot be a file in a folder of that name"),
+        (["a/b", "a/b/c/d"], "'a/b' is listed as a file"),
+        (["x" * 300 + ".py"], "a name of more than 255 bytes"),
+        (["é" * 128], "a name of more than 255 bytes"),
+        (["sub/x.pyc"], "bytecode is not part of a variant: 'sub/x.pyc'"),
+        (["__pycache__/x.py"], "bytecode is not part of a variant"),
+        (["sub/__pycache__"], "bytecode is not part of a variant"),
+    ],
+)
+def test_files_that_cannot_all_be_in_one_folder_are_refused(paths: list[str], message: str) -> None:
+    written = document()
+    for path in paths:
+        written["variants"][NAME]["files"][path] = {"size": 1, "sha256": "c" * 64}
+    with pytest.raises(InputError, match=message) as caught:
+        Index.from_json(json.dumps(written).encode(), path="index.json")
+    assert caught.value.code == "KY213"
+
+
+def test_names_that_only_begin_alike_are_no_conflict() -> None:
+    files = tuple(FileEntry(path, 1, "c" * 64) for path in ("a", "a.py", "ab/c", "pyc", "x.pyc.txt", "é" * 127))
+    index = make_index()
+    index = replace(index, variants=(replace(index.variants[0], files=files),))
+    assert Index.from_json(index.to_json(), path="x") == index

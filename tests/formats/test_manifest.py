@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelyard.errors import Place
-from kernelyard.formats.edition5 import read_manifest
+from kernelyard.formats.editions import read_manifest
 from kernelyard.formats.manifest import (
     BackendSettings,
     General,
@@ -246,6 +246,19 @@ def test_noarch_takes_both_spellings(cuda: str, rocm: str) -> None:
     assert manifest.framework_of("cuda") == "torch-noarch"
 
 
+def test_noarch_takes_one_spelling_at_a_time() -> None:
+    text = f'{GENERAL}[torch-noarch]\nrocm_archs = ["gfx942"]\nrocm-archs = ["gfx950"]\n'
+    assert errors(text) == [
+        (
+            "KY203",
+            "8:1",
+            "torch-noarch.rocm_archs",
+            "both `rocm-archs` and `rocm_archs` are given",
+            "keep one of them",
+        )
+    ]
+
+
 def test_tvm_ffi_is_read() -> None:
     manifest = read_manifest(f'{GENERAL}[tvm-ffi]\nsrc = ["b.cc"]\ninclude = ["i"]\ncxx-flags = ["-O2"]\n')
     assert manifest.framework == TvmFfiSettings(src=("b.cc",), include=("i",), pyext=("py", "pyi"), cxx_flags=("-O2",))
@@ -270,22 +283,28 @@ def test_inline_and_dotted_tables_are_tables() -> None:
             ("KY204", "1:1", None, "the key `general` is missing", "add `general = ...`"),
         ),
         (
-            GENERAL.replace("edition = 5\n", "") + "[torch]\n",
-            (
-                "KY202",
-                "1:2",
-                "general",
-                "the manifest names no edition",
-                "add `edition = 5` if it is written as one",
-            ),
+            '[general]\nname = "gray"\n[torch]\n',
+            ("KY202", "1:2", "general", "the manifest names no edition", "add `edition = 5` to [general]"),
         ),
         (
             LEAST.replace("edition = 5", "edition = 4"),
-            ("KY202", "4:1", "general.edition", "edition 4 is older than the one that is read here, 5", ""),
+            (
+                "KY202",
+                "4:1",
+                "general.edition",
+                "no manifest is of `edition = 4`: the key came with edition 5, older files have none",
+                "take the line out, then run `kernelyard config migrate`",
+            ),
         ),
         (
             LEAST.replace("edition = 5", "edition = 6"),
-            ("KY202", "4:1", "general.edition", "edition 6 is newer than the one that is read here, 5", ""),
+            (
+                "KY202",
+                "4:1",
+                "general.edition",
+                "edition 6 is newer than this program, which reads editions up to 5",
+                "pip install --upgrade kernelyard",
+            ),
         ),
         (
             LEAST.replace("edition = 5", 'edition = "5"'),
@@ -344,7 +363,7 @@ def test_inline_and_dotted_tables_are_tables() -> None:
                 "2:1",
                 "general.name",
                 NOT_A_NAME,
-                "",
+                "`gray-scale` is one, and its Python package is gray_scale",
             ),
         ),
         (
@@ -466,7 +485,7 @@ def test_inline_and_dotted_tables_are_tables() -> None:
                 "KY203",
                 "12:1",
                 "kernel.a.cuda-flags",
-                "unknown key `cuda-flags` in [kernel.a]",
+                "unknown key `cuda-flags` in [kernel.a]: it is for cuda only",
                 "did you mean `cxx-flags`?",
             ),
         ),

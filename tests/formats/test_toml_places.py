@@ -26,6 +26,8 @@ from kernelyard.formats.toml_places import KeyPath, find_places
         ("a = { b = 1, c.d = 2 }", ("a", "c", "d"), (1, 16)),
         ("a = [1, 2,\n  3]", ("a", 0), (1, 6)),
         ("a = [1, 2,\n  3]", ("a", 2), (2, 3)),
+        ("a = [1, 2] # two", ("a", 1), (1, 9)),
+        ("a = { b = [1] } # two", ("a", "b", 0), (1, 12)),
         ("a = [ # one\n  1, # two\n  2 ]", ("a", 1), (3, 3)),
         ("a = [[1], [2, { b = 3 }]]", ("a", 1, 1, "b"), (1, 17)),
         ("[[a]]\nb = 1\n[[a]]\nb = 2", ("a", 1, "b"), (4, 1)),
@@ -46,6 +48,10 @@ def test_the_place_of_a_key_is_its_line_and_column_in_characters(
 ) -> None:
     if place is not None:
         assert find_places(text)[key] == place
+
+
+def test_a_key_may_have_more_parts_than_python_has_stack() -> None:
+    assert find_places(".".join("a" * 5000) + " = 1")[("a",) * 5000] == (1, 9999)
 
 
 def test_nothing_that_stands_in_the_document_is_missed() -> None:

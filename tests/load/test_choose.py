@@ -10,8 +10,9 @@ from kernelyard.formats.facts import DeviceImage, Facts
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
 from kernelyard.load.choose import choose, none_fits
+from kernelyard.load.device_code import driver_for_ptx, runs_on
 from kernelyard.load.nvml import Gpu
-from kernelyard.load.rules import judge, runs_on
+from kernelyard.load.rules import judge
 from kernelyard.load.system import System, Torch
 
 H200 = Gpu(0, "GPU-a", (9, 0))
@@ -43,6 +44,8 @@ def variant(name: str, **facts: Any) -> Variant:
 STABLE_CUDA = "torch-stable-abi211-cu130-x86_64-linux"
 STABLE_CPU = "torch-stable-abi211-cpu-x86_64-linux"
 EXACT_CUDA = "torch211-cxx11-cu130-x86_64-linux"
+NEW_PTX = (DeviceImage("ptx", "8.0", Version("9.1")), DeviceImage("sass", "8.0", None))
+FUTURE_PTX = (DeviceImage("ptx", "8.0", Version("9.9")),)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +63,11 @@ EXACT_CUDA = "torch211-cxx11-cu130-x86_64-linux"
         ("torch-universal", {}, {"torch": None, "python": (3, 14), "free_threaded": True}),
         ("torch-cuda", {}, {}),
         (STABLE_CPU, {"requirements": ("einops", "Einops>=0.7", "nothing; python_version < '3'")}, {}),
-        (STABLE_CPU, {}, {"python": (3, 15), "free_threaded": True}),
+        (STABLE_CUDA, {"images": (DeviceImage("sass", "7.5", None),)}, {"gpus": (H200, TURING)}),
+        (STABLE_CUDA, {"images": (DeviceImage("ptx", "9.0", Version("9.0")),)}, {}),
+        (STABLE_CUDA, {"images": (DeviceImage("ptx", "9.0", Version("9.9")),)}, {"driver": Version("590.44")}),
+        (STABLE_CUDA, {"images": (DeviceImage("ptx", "9.0", None),)}, {}),
+        (STABLE_CUDA, {"images": (DeviceImage("sass", "9" * 5000 + ".0", None),)}, {}),
     ],
 )
 def test_what_is_true_is_usable(name: str, facts: dict[str, Any], system: dict[str, Any]) -> None:
@@ -97,6 +104,14 @@ def test_what_is_true_is_usable(name: str, facts: dict[str, Any], system: dict[s
         (STABLE_CPU, {"glibc": Version("2.28")}, {"glibc": None}, "another C library", "glibc"),
         (STABLE_CPU, {"python": Version("3.13")}, {}, r"needs Python 3\.13 and this is 3\.12", "Python 3.13"),
         (STABLE_CPU, {}, {"free_threaded": True, "python": (3, 14)}, "free-threaded", "ordinary Python 3.14"),
+        (STABLE_CPU, {}, {"free_threaded": True, "python": (3, 15)}, "free-threaded 3.15", "ordinary Python 3.15"),
+        (EXACT_CUDA, {}, {"free_threaded": True, "python": (3, 14)}, "free-threaded", "ordinary Python 3.14"),
+        (STABLE_CUDA, {"images": NEW_PTX}, {}, r"PTX 9\.1, which needs the NVIDIA driver 590", "driver 590 or later"),
+        (STABLE_CUDA, {"images": FUTURE_PTX}, {}, r"PTX 9\.9, which needs the NVIDIA driver 590", "driver 590"),
+        (STABLE_CUDA, {"images": (DeviceImage("sass", "8.0", None),)}, {"gpus": (H200, TURING)},
+         r"none of it runs on GPU 0 \(9\.0\) or GPU 1 \(7\.5\)", "publish it for 9.0 or 7.5"),
+        (STABLE_CUDA, {"images": (DeviceImage("sass", "7.5", None),)}, {"gpus": (H200, TURING), "gpus_in_order": True},
+         r"none of it runs on GPU 0 \(9\.0\)\.", "publish it for 9.0"),
         (STABLE_CPU, {"requirements": ("helion",)}, {}, "helion is not installed", "pip install 'helion'"),
         (STABLE_CPU, {"requirements": ("einops>=0.9",)}, {}, r"einops 0\.8\.0 is installed", "pip install"),
         (STABLE_CPU, {"requirements": ("a b c",)}, {}, "not a requirement", "pip install"),
@@ -172,6 +187,38 @@ def test_a_variant_for_all_gpus_goes_before_one_for_the_first_only() -> None:
     assert [verdict.variant for verdict in verdicts] == [STABLE_CUDA, EXACT_CUDA]
     assert verdicts[1].usable
     assert verdicts[1].reason == "It runs on GPU 0 (9.0), but not on GPU 1 (7.5)."
+
+
+def test_on_mixed_gpus_the_cuda_variant_goes_before_one_that_uses_no_gpu() -> None:
+    system = replace(NODE, gpus=(H200, TURING))
+    cuda = variant(STABLE_CUDA, images=(DeviceImage("sass", "9.0", None),))
+    verdicts = choose([variant(STABLE_CPU), variant("torch-universal"), cuda], system)
+    assert [verdict.variant for verdict in verdicts] == [STABLE_CUDA, "torch-universal", STABLE_CPU]
+    assert not verdicts[0].for_all_gpus
+
+
+def test_what_runs_on_any_gpu_is_usable_where_cuda_may_put_that_one_first() -> None:
+    system = replace(NODE, gpus=(replace(TURING, index=0), replace(H200, index=1)))
+    cuda = variant(STABLE_CUDA, images=(DeviceImage("sass", "9.0", None),))
+    verdict = judge(cuda, system)
+    assert verdict.usable
+    assert verdict.reason == "It runs on GPU 1 (9.0), but not on GPU 0 (7.5)."
+    assert not judge(cuda, replace(system, gpus_in_order=True)).usable
+
+
+@pytest.mark.parametrize(
+    ("isa", "driver"),
+    [("6.5", None), ("7.0", None), ("7.8", "520"), ("8.0", "525"), ("8.4", "550"), ("8.6", "565"), ("9.1", "590")],
+)
+def test_the_driver_that_ptx_needs_is_that_of_the_manual(isa: str, driver: str | None) -> None:
+    assert driver_for_ptx(Version(isa)) == (Version(driver) if driver else None)
+
+
+def test_ptx_that_the_driver_does_not_take_serves_no_gpu() -> None:
+    both = (DeviceImage("sass", "9.0", None), DeviceImage("ptx", "7.5", Version("9.1")))
+    verdict = judge(variant(STABLE_CUDA, images=both), replace(NODE, gpus=(H200, TURING)))
+    assert verdict.usable
+    assert verdict.reason == "It runs on GPU 0 (9.0), but not on GPU 1 (7.5)."
 
 
 def test_the_error_tells_every_reason_and_the_nearest_cure() -> None:

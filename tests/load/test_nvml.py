@@ -111,4 +111,34 @@ GPUS = (Gpu(0, "GPU-aaaa-1", (9, 0)), Gpu(1, "GPU-aabb-2", (9, 0)), Gpu(2, "GPU-
     ],
 )
 def test_cuda_visible_devices_in_its_forms(visible: str | None, expected: list[int]) -> None:
-    assert [gpu.index for gpu in visible_gpus(GPUS, visible)] == expected
+    gpus, in_order = visible_gpus(GPUS, visible, "PCI_BUS_ID")
+    assert [gpu.index for gpu in gpus] == expected
+    assert in_order
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected", "in_order"),
+    [
+        (None, [0, 1, 2], False),
+        ("0", [0, 1, 2], False),
+        ("GPU-cccc,GPU-aabb", [2, 1], True),
+        ("GPU-cccc,0", [0, 1, 2], False),
+        ("", [], True),
+        ("7", [], True),
+        ("MIG-GPU-aaaa-1/1/0", [0, 1, 2], False),
+    ],
+)
+@pytest.mark.parametrize("order", [None, "FASTEST_FIRST"])
+def test_numbers_of_different_gpus_may_mean_any_while_the_fastest_comes_first(
+    visible: str | None,
+    expected: list[int],
+    in_order: bool,  # noqa: FBT001
+    order: str | None,
+) -> None:
+    gpus, found_order = visible_gpus(GPUS, visible, order)
+    assert [gpu.index for gpu in gpus] == expected
+    assert found_order is in_order
+
+
+def test_numbers_of_equal_gpus_are_positions_in_any_order() -> None:
+    assert visible_gpus(GPUS[:2], "1", None) == (GPUS[1:2], True)

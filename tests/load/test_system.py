@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kernelyard.formats.versions import Version
+from kernelyard.load.nvml import Gpu
 from kernelyard.load.system import Torch, describe_system, find_torch
 
 
@@ -119,3 +120,16 @@ def test_describing_imports_neither_torch_nor_anything_slow() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_order_of_the_gpus_is_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = (Gpu(0, "GPU-a", (7, 5)), Gpu(1, "GPU-b", (9, 0)))
+    monkeypatch.setattr("kernelyard.load.system.read_gpus", lambda: (Version("590"), gpus))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for order, in_order in ((None, False), ("PCI_BUS_ID", True)):
+        if order:
+            monkeypatch.setenv("CUDA_DEVICE_ORDER", order)
+        else:
+            monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+        system = describe_system.__wrapped__()
+        assert (system.gpus, system.gpus_in_order) == (gpus, in_order)

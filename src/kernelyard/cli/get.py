@@ -28,12 +28,12 @@ def command(
     as_json: bool,
 ) -> None:
     """Fetch a kernel from a hub into the store, verify it, load it, and say which variant that was."""
-    from kernelyard.load import get_kernel
+    from kernelyard.load import get_kernel, get_loaded_kernels
 
     module = get_kernel(
         repo, version=version, revision=revision, backend=backend, hub=hub, trust_remote_code=trust_remote_code
     )
-    loaded = module.__kernel__
+    loaded = next(kernel for kernel in get_loaded_kernels() if kernel.module is module)
     described = {
         "repo": repo,
         "revision": loaded.repo_info.revision if loaded.repo_info else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kernelyard.formats.fields import Fields
@@ -73,9 +73,10 @@ class Facts:
     torch: Version | None = None
     python: Version | None = None
     driver: Version | None = None
-    images: tuple[DeviceImage, ...] | None = None
+    images: tuple[DeviceImage, ...] | None = field(default=None, repr=False)
     needed: tuple[str, ...] | None = None
-    undefined: tuple[str, ...] | None = None
+    # Hundreds of names: nobody who prints a kernel wants to see them.
+    undefined: tuple[str, ...] | None = field(default=None, repr=False)
     requirements: tuple[str, ...] | None = None
     operators: tuple[str, ...] | None = None
 

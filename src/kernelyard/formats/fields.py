@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -11,6 +12,14 @@ from kernelyard.errors import InputError, Place
 __all__ = ["Fields", "canonical_json", "parse_json_object"]
 
 T = TypeVar("T")
+
+#: Sizes in bytes have up to 19 digits; `int` alone refuses more than 4300 of them, by an error that names no place.
+_LONGEST_NUMBER = 19
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+class _NotExactError(ValueError):
+    """JSON by its grammar, but a text that two readers could understand differently."""
 
 
 def canonical_json(value: object) -> bytes:
@@ -25,6 +34,9 @@ def canonical_json(value: object) -> bytes:
 def parse_json_object(text: bytes | str, *, code: str, path: str) -> Fields:
     """Parse a document whose top level is an object.
 
+    What is hashed and signed must mean the same to every reader. So it is UTF-8 without a byte order mark, a member
+    that stands twice in an object is refused, and so are ``NaN``, half surrogate pairs, and numbers of absurd length.
+
     Args:
         text: The document.
         code: The code that errors in this document carry.
@@ -34,15 +46,40 @@ def parse_json_object(text: bytes | str, *, code: str, path: str) -> Fields:
         InputError: It is not JSON, or not an object.
     """
     try:
-        value = json.loads(text)
+        decoded = text.decode() if isinstance(text, bytes) else text
+        value = json.loads(decoded, object_pairs_hook=_members, parse_int=_integer, parse_constant=_refuse_constant)
+        if _SURROGATE.search(decoded):
+            # Whole pairs are one character by now; a half can be neither written nor hashed.
+            json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         place = Place(path, error.lineno, error.colno)
         raise InputError(code, f"not JSON: {error.msg}", place=place) from None
-    except (UnicodeDecodeError, RecursionError) as error:
+    except _NotExactError as error:
+        raise InputError(code, str(error), place=Place(path)) from None
+    except (UnicodeError, RecursionError) as error:
         raise InputError(code, f"not JSON: {error}", place=Place(path)) from None
     if not isinstance(value, dict):
         raise InputError(code, f"expected a JSON object, found {type(value).__name__}", place=Place(path))
     return Fields(value, code=code, path=path)
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for number, name in enumerate(names) if name in names[:number])
+        raise _NotExactError(f"the member {twice!r} stands twice in one object")
+    return members
+
+
+def _integer(digits: str) -> int:
+    if len(digits.lstrip("-")) > _LONGEST_NUMBER:
+        raise _NotExactError(f"a number of more than {_LONGEST_NUMBER} digits: {digits[:_LONGEST_NUMBER]}...")
+    return int(digits)
+
+
+def _refuse_constant(name: str) -> None:
+    raise _NotExactError(f"not JSON: {name} is no number")
 
 
 class Fields:

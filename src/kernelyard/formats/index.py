@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -137,6 +137,7 @@ def _variant_from_json(name: str, fields: Fields) -> VariantEntry:
     if not safe:
         raise fields.error("", f"not the name of a variant: {name!r}")
     files = fields.table("files")
+    _check_layout(files)
     entry = VariantEntry(
         name=name,
         id=fields.required("id", str),
@@ -146,6 +147,23 @@ def _variant_from_json(name: str, fields: Fields) -> VariantEntry:
     if fields.required("digest", str) != entry.digest:
         raise fields.error("digest", f"does not match the files listed, whose digest is {entry.digest}")
     return entry
+
+
+def _check_layout(files: Fields) -> None:
+    """Refuse what cannot stand in one folder, and bytecode, which readers leave out of a variant."""
+    for path in files.members:
+        folder = next((parent for parent in _parents(path) if parent in files.members), None)
+        if folder is not None:
+            raise files.error(
+                path, f"{folder!r} is listed as a file, so {path!r} cannot be a file in a folder of that name"
+            )
+        if path.endswith(".pyc") or "__pycache__" in path.split("/"):
+            raise files.error(path, f"bytecode is not part of a variant: {path!r}")
+
+
+def _parents(path: str) -> Iterable[str]:
+    parts = path.split("/")
+    return ("/".join(parts[:count]) for count in range(1, len(parts)))
 
 
 def _file_from_json(path: str, files: Fields) -> FileEntry:

@@ -1,22 +1,28 @@
-"""``build.toml``: how a kernel is built, whatever edition it was written in."""
+"""``build.toml``: how a kernel is built, whatever edition it was written in.
+
+It is read by :func:`kernelyard.formats.editions.read_manifest`. Manifests are equal if they mean the same.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from kernelyard.formats.variant import Framework
+from kernelyard.formats.tables import Problem
+from kernelyard.formats.variant import Framework, VariantName
 from kernelyard.formats.versions import Version
 
 __all__ = [
     "BackendSettings",
     "General",
+    "Generate",
     "KernelDependency",
     "KernelSection",
     "Manifest",
     "TorchNoarch",
     "TorchSettings",
     "TvmFfiSettings",
+    "When",
 ]
 
 
@@ -41,7 +47,7 @@ class BackendSettings:
 
 @dataclass(frozen=True, slots=True)
 class General:
-    """``[general]``."""
+    """``[general]``. The licence is empty where a file of an edition before 4 names none."""
 
     name: str
     version: int
@@ -97,8 +103,50 @@ class TvmFfiSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class When:
+    """The variants that a section is for: everything that is not None has to be true. An extension of Kernelyard.
+
+    Attributes:
+        cpu: ``x86_64`` or ``aarch64``.
+        os: ``linux``, ``darwin`` or ``windows``.
+        cuda: A range of toolkits as of PEP 440, ``>=12.8,<13``.
+    """
+
+    cpu: str | None = None
+    os: str | None = None
+    cuda: str | None = None
+
+    def applies_to(self, variant: VariantName) -> bool:
+        """Whether a section with this condition is part of a variant."""
+        from packaging.specifiers import SpecifierSet
+
+        if self.cpu not in {None, variant.cpu} or self.os not in {None, variant.os}:
+            return False
+        toolkit = variant.backend_version
+        return self.cuda is None or (toolkit is not None and SpecifierSet(self.cuda).contains(str(toolkit)))
+
+
+@dataclass(frozen=True, slots=True)
+class Generate:
+    """A step that writes sources before they are compiled. An extension of Kernelyard.
+
+    Attributes:
+        command: The program and its arguments, run in a folder that holds copies of the inputs only.
+        outputs: The files that it writes, relative to the project.
+        inputs: The files that it reads, globs among them.
+    """
+
+    command: tuple[str, ...]
+    outputs: tuple[str, ...]
+    inputs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class KernelSection:
-    """``[kernel.<name>]``: sources that are compiled for one backend with the same flags."""
+    """``[kernel.<name>]``: sources that are compiled for one backend with the same flags.
+
+    ``src`` and ``include`` may hold globs. What has a default here is an extension of Kernelyard.
+    """
 
     name: str
     backend: str
@@ -112,15 +160,32 @@ class KernelSection:
     rocm_archs: tuple[str, ...]
     hip_flags: tuple[str, ...]
     sycl_flags: tuple[str, ...]
+    when: When | None = None
+    generate: tuple[Generate, ...] = ()
+    lineinfo: bool = False
+    relocatable_device_code: bool = False
+    link: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The whole file; exactly one framework table is set."""
+    """The whole file; exactly one framework table is set.
+
+    Attributes:
+        general: ``[general]``.
+        framework: ``[torch]``, ``[torch-noarch]`` or ``[tvm-ffi]``.
+        kernels: ``[kernel.*]``, in the order of the file.
+        edition: That the file is written in.
+        extensions: What other tools refuse, with the keys (``config check --portable``).
+        notes: What is no mistake but worth saying, such as that the edition is old.
+    """
 
     general: General
     framework: TorchSettings | TorchNoarch | TvmFfiSettings
     kernels: tuple[KernelSection, ...]
+    edition: int = field(default=5, compare=False)
+    extensions: tuple[Problem, ...] = field(default=(), compare=False)
+    notes: tuple[Problem, ...] = field(default=(), compare=False)
 
     def framework_of(self, backend: str) -> Framework:
         """Return how variants of a backend bind."""

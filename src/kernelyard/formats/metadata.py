@@ -43,6 +43,8 @@ class Metadata:
         digest_algorithm: ``sha256`` or ``sha512``, or None where the file has no digest.
         digest: Relative path -> hexadecimal digest.
         facts: What Kernelyard adds; None for variants built elsewhere.
+        sources: sha256 of the sources, flags and capabilities it was built from; None for variants built elsewhere.
+        source_commit: The commit of the sources, None where they were not in one or had changes.
     """
 
     name: str
@@ -58,6 +60,8 @@ class Metadata:
     digest_algorithm: str | None = None
     digest: Mapping[str, str] = field(default_factory=dict)
     facts: Facts | None = None
+    sources: str | None = None
+    source_commit: str | None = None
 
     def to_json(self) -> bytes:
         """Return the file: indented, members in the order in which the ecosystem writes them."""
@@ -75,7 +79,12 @@ class Metadata:
             files = {path: base64_of_hex(digest) for path, digest in sorted(self.digest.items())}
             document["digest"] = {"algorithm": self.digest_algorithm, "files": files}
         if self.facts is not None:
-            document["kernelyard"] = {"format": 1, "facts": self.facts.to_json()}
+            document["kernelyard"] = {
+                "format": 1,
+                "sources": self.sources,
+                "source-commit": self.source_commit,
+                "facts": self.facts.to_json(),
+            }
         return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
 
     @classmethod
@@ -97,6 +106,7 @@ class Metadata:
         if not _IDENTIFIER.fullmatch(identifier):
             raise fields.error("id", f"not an identifier: {identifier!r}")
         algorithm, digest = _read_digest(fields)
+        ours = _ours(fields)
         depends = fields.tables("kernel-depends") if fields.members.get("kernel-depends") is not None else ()
         return cls(
             name=fields.required("name", str),
@@ -111,7 +121,9 @@ class Metadata:
             source=fields.optional("source", str),
             digest_algorithm=algorithm,
             digest=digest,
-            facts=_read_facts(fields),
+            facts=Facts.from_json(ours.table("facts")) if ours else None,
+            sources=ours.optional("sources", str) if ours else None,
+            source_commit=ours.optional("source-commit", str) if ours else None,
         )
 
 
@@ -135,9 +147,9 @@ def _read_digest(fields: Fields) -> tuple[str | None, dict[str, str]]:
     return algorithm, files
 
 
-def _read_facts(fields: Fields) -> Facts | None:
+def _ours(fields: Fields) -> Fields | None:
     if fields.members.get("kernelyard") is None:
         return None
     ours = fields.table("kernelyard")
     # A later format may mean other things by the same names; what the variant's own name tells stays true.
-    return Facts.from_json(ours.table("facts")) if ours.required("format", int) == 1 else None
+    return ours if ours.required("format", int) == 1 else None

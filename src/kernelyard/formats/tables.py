@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from kernelyard.errors import InputError, Place
 from kernelyard.formats.toml_places import KeyPath, find_places
 
-__all__ = ["ManifestError", "Problem", "Problems", "Table", "nearest", "written_key"]
+__all__ = ["ManifestError", "Problem", "Problems", "Severity", "Table", "nearest", "written_key"]
 
 T = TypeVar("T")
+
+Severity = Literal["error", "warning"]
 
 _LONGEST_SHOWN = 60
 _NAMES = {str: "a string", int: "an integer", bool: "a boolean", list: "a list", dict: "a table", float: "a float"}
@@ -20,12 +22,13 @@ _NAMES = {str: "a string", int: "an integer", bool: "a boolean", list: "a list",
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake in a manifest: its code, what is wrong, the next step, and the key it concerns."""
+    """One finding in a manifest: its code, what is wrong, the next step, the key it concerns, and how grave it is."""
 
     code: str
     what: str
     hint: str
     key: KeyPath
+    severity: Severity = "error"
 
 
 class ManifestError(InputError):
@@ -48,24 +51,31 @@ class Problems:
     text: str
     found: list[Problem] = field(default_factory=list)
 
-    def report(self, code: str, key: KeyPath, what: str, hint: str = "") -> None:
-        """Note one mistake."""
-        self.found.append(Problem(code, what, hint, key))
+    def report(self, code: str, key: KeyPath, what: str, hint: str = "", severity: Severity = "error") -> None:
+        """Note one finding."""
+        self.found.append(Problem(code, what, hint, key, severity))
+
+    def located(self) -> list[tuple[Problem, Place]]:
+        """Return all findings with their places, in the order of the file."""
+        if not self.found:
+            return []
+        places = find_places(self.text)
+        located = [(problem, self._place(problem.key, places)) for problem in self.found]
+        return sorted(located, key=lambda pair: pair[1][1:3])
 
     def raise_any(self) -> None:
-        """Raise all mistakes noted, in the order in which they stand in the file.
+        """Raise all mistakes noted, in the order in which they stand in the file; warnings are none.
 
         Raises:
             ManifestError: There are some.
         """
-        if not self.found:
-            return
-        places = find_places(self.text)
         errors = [
-            InputError(problem.code, problem.what, hint=problem.hint, place=self._place(problem.key, places))
-            for problem in self.found
+            InputError(problem.code, problem.what, hint=problem.hint, place=place)
+            for problem, place in (self.located() if any(found.severity == "error" for found in self.found) else ())
+            if problem.severity == "error"
         ]
-        raise ManifestError(sorted(errors, key=lambda error: (error.place or Place(""))[1:3]))
+        if errors:
+            raise ManifestError(errors)
 
     def _place(self, key: KeyPath, places: dict[KeyPath, tuple[int, int]]) -> Place:
         known = key
@@ -88,16 +98,19 @@ class Table:
         """Note a mistake in a member."""
         self.problems.report(code, (*self.key, member), what, hint)
 
+    def expect(self, member: str, *, required: bool = False) -> bool:
+        """Return whether a member is there; report it as missing if it has to be."""
+        if member not in self.known:
+            self.known.append(member)
+        if required and member not in self.members:
+            name = written_key(self.key)
+            where = f" in [{name}]" if name else ""
+            self.problems.report("KY204", self.key, f"the key `{member}` is missing{where}", f"add `{member} = ...`")
+        return member in self.members
+
     def take(self, member: str, kind: type[T], *, required: bool = False) -> T | None:
         """Return a member of one type; None where it is absent or wrong, which is then reported."""
-        self.known.append(member)
-        if member not in self.members:
-            if required:
-                name = written_key(self.key)
-                where = f" in [{name}]" if name else ""
-                self.problems.report(
-                    "KY204", self.key, f"the key `{member}` is missing{where}", f"add `{member} = ...`"
-                )
+        if not self.expect(member, required=required):
             return None
         value = self.members[member]
         if type(value) is not kind:
@@ -125,7 +138,7 @@ class Table:
             return None
 
     def strings(self, member: str, *, required: bool = False) -> tuple[str, ...] | None:
-        """Return a member that is a list of strings."""
+        """Return a member that is a list of strings; empty where one is something else, so that positions stay true."""
         values = self.take(member, list, required=required)
         if values is None:
             return None
@@ -134,7 +147,7 @@ class Table:
                 found = _NAMES.get(type(value), type(value).__name__)
                 key = (*self.key, member, number)
                 self.problems.report("KY205", key, f"expected a string, found {found} ({_shown(value)})")
-        return tuple(value for value in values if isinstance(value, str))
+        return tuple(values) if all(isinstance(value, str) for value in values) else ()
 
     def table(self, member: str, *, required: bool = False) -> Table | None:
         """Return a member that is a table."""
@@ -150,12 +163,18 @@ class Table:
         self.problems.report("KY206", key, f"unknown {noun} {value!r}", hint)
         return None
 
-    def finish(self) -> None:
-        """Report keys that nothing has asked for."""
+    def finish(self, besides: Container[str] = (), elsewhere: Iterable[str] = ()) -> None:
+        """Report keys that nothing has asked for.
+
+        Args:
+            besides: Keys that have been reported already.
+            elsewhere: Keys that may have been meant although they are none of this table.
+        """
         for member in self.members:
-            if member not in self.known:
+            if member not in self.known and member not in besides:
                 name = written_key(self.key)
-                hint = nearest(member, self.known) or f"known keys are {', '.join(self.known)}"
+                near = nearest(member, self.known) or nearest(member, elsewhere)
+                hint = near or f"known keys are {', '.join(self.known)}"
                 self.report("KY203", member, f"unknown key `{member}`" + (f" in [{name}]" if name else ""), hint)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-__all__ = ["KeyPath", "find_places"]
+__all__ = ["KeyPath", "find_places", "written_keys"]
 
 #: Keys and positions in lists from the top of the document down.
 KeyPath: TypeAlias = tuple["str | int", ...]
@@ -49,7 +49,7 @@ class _Walk:
 
     def enter(self, base: KeyPath, node: Node) -> KeyPath:
         path = base
-        for key, at in _keys(node):
+        for key, at in written_keys(node):
             # A table below an array of tables belongs to the newest element.
             if length := self.array_lengths.get(path):
                 path = (*path, length - 1)
@@ -68,7 +68,8 @@ class _Walk:
                 self.pair(base, child)
 
     def pair(self, base: KeyPath, node: Node) -> None:
-        self.value(self.enter(base, node.named_children[0]), node.named_children[-1])
+        # A comment at the end of the line is the last child.
+        self.value(self.enter(base, node.named_children[0]), node.named_children[1])
 
     def value(self, path: KeyPath, node: Node) -> None:
         if node.type == "inline_table":
@@ -82,12 +83,15 @@ class _Walk:
                 self.value((*path, number), child)
 
 
-def _keys(node: Node) -> Iterator[tuple[str, Node]]:
+def written_keys(node: Node) -> Iterator[tuple[str, Node]]:
+    """Yield the parts of a key, which may be dotted and quoted, each with its node."""
     import tomli
 
-    if node.type == "dotted_key":
-        for child in node.named_children:
-            yield from _keys(child)
-        return
-    written = (node.text or b"").decode()
-    yield written if node.type == "bare_key" else next(iter(tomli.loads(f"{written} = 0"))), node
+    waiting = [node]  # not recursion: a key can have more parts than Python has stack
+    while waiting:
+        part = waiting.pop()
+        if part.type == "dotted_key":
+            waiting += reversed(part.named_children)
+            continue
+        written = (part.text or b"").decode()
+        yield written if part.type == "bare_key" else next(iter(tomli.loads(f"{written} = 0"))), part

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from kernelyard.errors import InputError
+from kernelyard.errors import EnvironmentProblemError, InputError, Place
 from kernelyard.hub.protocol import Hub, Revision
+from kernelyard.store import absolute_path
 
 __all__ = ["Hub", "Revision", "open_hub"]
 
@@ -20,6 +21,7 @@ def open_hub(location: str | Path | None = None) -> Hub:
 
     Raises:
         InputError: No location is known, or it is of an unknown kind (KY506).
+        EnvironmentProblemError: A folder cannot be looked into (KY502).
     """
     if location is None:
         location = os.environ.get("KERNELYARD_HUB", "")
@@ -31,7 +33,7 @@ def open_hub(location: str | Path | None = None) -> Hub:
             )
     if isinstance(location, str) and "://" in location:
         return _open_address(location)
-    return _open_folder(Path(location).expanduser().absolute())
+    return _open_folder(absolute_path(location, code="KY506"))
 
 
 def _open_address(address: str) -> Hub:
@@ -41,16 +43,18 @@ def _open_address(address: str) -> Hub:
 
         host, slash, path = rest.partition("/")
         if slash and host in {"", "localhost"}:
-            return _open_folder(Path("/" + unquote(path)))
+            return _open_folder(absolute_path("/" + unquote(path), code="KY506"))
         raise InputError("KY506", f"not the address of a local folder: {address!r}", hint="write file:///the/folder")
     if scheme.lower() in {"http", "https"}:
         from kernelyard.hub.http import HttpReader
         from kernelyard.hub.static import StaticHub
 
         return StaticHub(HttpReader(address))
+    from kernelyard.hub.http import without_password
+
     raise InputError(
         "KY506",
-        f"not an address of a hub: {address!r}",
+        f"not an address of a hub: {without_password(address)!r}",
         hint="known are folders, file://, http:// and https://",
     )
 
@@ -59,7 +63,13 @@ def _open_folder(path: Path) -> Hub:
     from kernelyard.hub.folder import FolderHub
     from kernelyard.hub.static import DirectoryReader, StaticHub
 
-    if not (path / "hub.json").is_file():
+    try:
+        is_static = (path / "hub.json").is_file()
+    except OSError as error:
+        what = f"the hub cannot be looked into: {error.strerror or error}"
+        hint = "check the path and its permissions"
+        raise EnvironmentProblemError("KY502", what, hint=hint, place=Place(str(path))) from error
+    if not is_static:
         folder = FolderHub.find(path)
         if folder is not None:
             return folder

@@ -5,23 +5,22 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from kernelyard.errors import InputError, KernelyardError, MissingError, Place
+from kernelyard.errors import EnvironmentProblemError, InputError, KernelyardError, MissingError, Place
 from kernelyard.formats.facts import Facts
 from kernelyard.formats.index import FileEntry, Index, VariantEntry, revision_id
 from kernelyard.formats.metadata import Metadata
+from kernelyard.formats.python_depends import PACKAGES
 from kernelyard.formats.variant import InvalidVariantName, VariantName
 from kernelyard.hub.protocol import Revision, check_repo, check_request
 from kernelyard.hub.static import DirectoryReader, copy_verified
-from kernelyard.store import hash_file
+from kernelyard.store import hash_file, open_regular
 
 __all__ = ["BrokenVariant", "FolderHub", "FolderVariant", "hash_tree", "hash_with", "list_files"]
-
-#: Curated names of ``python-depends`` that are not the names of the packages.
-_PACKAGE = {"onednn": "onednn-devel", "tvm-ffi": "apache-tvm-ffi"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ class FolderVariant:
     facts: Facts
 
     def entry(self) -> VariantEntry:
-        """Hash the files and return the variant as an index lists it."""
+        """Hash the files and return the variant as an index lists it; raises what :func:`hash_tree` does."""
         files = tuple(
             FileEntry(path, (self.path / path).stat().st_size, digest) for path, digest in hash_tree(self.path).items()
         )
@@ -74,12 +73,18 @@ class FolderHub:
 
     @classmethod
     def find(cls, path: Path) -> FolderHub | None:
-        """Return the variants at a path: in its ``build`` folder, in it, or it itself; None if there are none."""
+        """Return the variants at a path: in its ``build`` folder, in it, or it itself; None if there are none.
+
+        Raises:
+            EnvironmentProblemError: A folder cannot be looked into (KY511).
+        """
         for folder in (path / "build", path):
             found = cls._read(folder)
             if found is not None:
                 return found
-        if (path / "metadata.json").is_file() or (_is_variant_name(path.name) and path.is_dir()):
+        with _reading(path):
+            is_one = (path / "metadata.json").is_file() or (_is_variant_name(path.name) and path.is_dir())
+        if is_one:
             one = _read_variant(path)
             return cls(path, (one,)) if isinstance(one, FolderVariant) else cls(path, (), (one,))
         return None
@@ -87,7 +92,8 @@ class FolderHub:
     @classmethod
     def _read(cls, folder: Path) -> FolderHub | None:
         try:
-            names = sorted(item.name for item in os.scandir(folder) if item.is_dir())
+            with _reading(folder):
+                names = sorted(item.name for item in os.scandir(folder) if item.is_dir())
         except (FileNotFoundError, NotADirectoryError):
             return None
         read = [_read_variant(folder / name) for name in names if _is_variant_name(name)]
@@ -161,8 +167,11 @@ def list_files(root: Path) -> Iterator[str]:
     """List the files that the digest of a variant covers, and those that carry it, as relative POSIX paths.
 
     Bytecode is left out and symbolic links to directories are not entered, as the public ecosystem's digest has it.
+
+    Raises:
+        OSError: A folder cannot be looked into: its files are not to be passed over.
     """
-    for folder, folders, names in os.walk(root, followlinks=False):
+    for folder, folders, names in os.walk(root, onerror=_raise, followlinks=False):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         for name in sorted(names):
             path = Path(folder, name)
@@ -171,17 +180,57 @@ def list_files(root: Path) -> Iterator[str]:
 
 
 def hash_tree(root: Path) -> dict[str, str]:
-    """Return the sha256 of each of :func:`list_files`, by path in sorted order."""
-    return {path: hash_file(root / path) for path in sorted(list_files(root))}
+    """Return the sha256 of each of :func:`list_files`, by path in sorted order.
+
+    Raises:
+        InputError: A name is not UTF-8, so that no digest can be made of it (KY511).
+        EnvironmentProblemError: A file or folder cannot be read (KY511).
+    """
+    with _reading(root):
+        paths = sorted(list_files(root))
+        for path in paths:
+            if not _is_text(path):
+                # As bytes in the notation of Python: the name itself cannot be printed.
+                what = f"a file's name is not UTF-8: {os.fsencode(path)!r}"
+                raise InputError("KY511", what, hint="rename or remove it", place=Place(str(root)))
+        return {path: hash_file(root / path) for path in paths}
 
 
 def hash_with(algorithm: str, path: Path) -> str:
     """Return the digest of a file in hexadecimal by an algorithm of ``metadata.json``."""
     digest = hashlib.new(algorithm)
-    with path.open("rb") as file:
+    with _reading(path), open_regular(path) as file:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn a failure to read into an error that says what to do; that something is not there is left to the caller."""
+    try:
+        yield
+    except (KernelyardError, FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        raise EnvironmentProblemError(
+            "KY511",
+            f"cannot be read: {error.strerror or error}",
+            hint="check its permissions, or build the kernel as the user that you are now",
+            place=Place(os.fspath(error.filename or path)),
+        ) from error
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_variant_name(name: str) -> bool:
@@ -197,7 +246,8 @@ def _read_variant(path: Path) -> FolderVariant | BrokenVariant:
     name, path = path.name, path.resolve()
     file = path / "metadata.json"
     try:
-        metadata = Metadata.from_json(file.read_bytes(), path=str(file))
+        with open_regular(file) as opened:
+            metadata = Metadata.from_json(opened.read(), path=str(file))
     except FileNotFoundError:
         return BrokenVariant(name, "It has no metadata.json, so it is half-made or of a build that is too old.")
     except OSError as error:
@@ -209,7 +259,7 @@ def _read_variant(path: Path) -> FolderVariant | BrokenVariant:
 
 
 def _facts(name: str, metadata: Metadata) -> Facts:
-    requirements = tuple(_PACKAGE.get(package, package) for package in metadata.python_depends)
+    requirements = tuple(PACKAGES.get(package, package) for package in metadata.python_depends)
     try:
         facts = Facts.of_name(VariantName.parse(name))
     except InvalidVariantName:

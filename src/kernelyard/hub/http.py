@@ -2,51 +2,123 @@
 
 from __future__ import annotations
 
+import re
 import urllib.error
 import urllib.request
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http.client import HTTPException, HTTPMessage
 from typing import IO, Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from kernelyard.errors import EnvironmentProblemError, InputError, Place
 from kernelyard.hub.static import Answer
 
-__all__ = ["HttpReader"]
+__all__ = ["HttpReader", "without_password"]
 
 _CHUNK = 1 << 20
 _TIMEOUT_S = 30
 _NOT_THERE = frozenset({404, 410})
+_NEEDS_PASSWORD = frozenset({401, 403})
+_HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+", re.ASCII)
+#: What `quote` leaves as it is: all that RFC 3986 allows in a path, and escapes that are there already.
+_PATH = "/%:@!$&'()*+,;=~"
+_LONGEST_NUMBER = 19
+
+
+@dataclass(frozen=True, slots=True)
+class _Address:
+    """The parts of an address that are needed; the password is in ``authorization`` only."""
+
+    scheme: str
+    host: str
+    port: int | None
+    path: str
+    authorization: str | None
+
+    @classmethod
+    def parse(cls, text: str) -> _Address:
+        """Read an address; ValueError if it is none."""
+        parts = urlsplit(text)
+        name = parts.hostname or ""
+        host = name if ":" in name else name.encode("idna").decode()
+        if not _HOST.fullmatch(host):
+            raise ValueError("not the name of a host")
+        authorization = None
+        if parts.username is not None:
+            pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            authorization = f"Basic {b64encode(pair.encode()).decode()}"
+        return cls(parts.scheme.lower(), host, parts.port, quote(parts.path.rstrip("/"), safe=_PATH), authorization)
+
+    @property
+    def origin(self) -> tuple[str, str, int]:
+        """Whom a password is meant for."""
+        return self.scheme, self.host, self.port or {"http": 80, "https": 443}.get(self.scheme, 0)
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        port = "" if self.port is None else f":{self.port}"
+        return f"{self.scheme}://{host}{port}{self.path}"
 
 
 class _SafeRedirects(urllib.request.HTTPRedirectHandler):
     """Follows redirects, but never from https to http: which revision a branch is at is vouched for by TLS alone."""
 
+    def __init__(self, hub: _Address | None = None) -> None:
+        self._hub = hub
+
+    def http_error_302(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage
+    ) -> Any:
+        """Follow a redirect; where that fails, close what is left of the answer."""
+        try:
+            return super().http_error_302(req, fp, code, msg, headers)
+        except BaseException:
+            fp.close()
+            raise
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+
     def redirect_request(  # noqa: PLR0917 - the signature is urllib's
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> urllib.request.Request | None:
-        schemes = urlsplit(req.full_url).scheme, urlsplit(newurl).scheme
-        if schemes[1] not in {"http", "https"} or schemes == ("https", "http"):
-            raise urllib.error.URLError(f"refused a redirect to {newurl}")
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
+        try:
+            target = _Address.parse(newurl)
+        except ValueError:
+            raise urllib.error.URLError(f"refused a redirect to {without_password(newurl)}") from None
+        schemes = urlsplit(req.full_url).scheme, target.scheme
+        if target.scheme not in {"http", "https"} or schemes == ("https", "http") or target.authorization is not None:
+            raise urllib.error.URLError(f"refused a redirect to {without_password(newurl)}")
+        request = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if request is not None and self._hub is not None and target.origin == self._hub.origin:
+            _authorize(request, self._hub)
+        return request
 
 
 class HttpReader:
     """Files below an address.
 
     Attributes:
-        location: The address, without a slash at its end.
+        location: The address, without a slash at its end, and without a user's name and password.
     """
 
     is_local = False
 
     def __init__(self, address: str) -> None:
-        parts = urlsplit(address)
-        if not parts.hostname or parts.query or parts.fragment:
-            raise InputError("KY506", f"not the address of a hub: {address!r}", hint="write https://host/path")
-        self.location = address.rstrip("/")
-        self._opener = urllib.request.build_opener(_SafeRedirects)
+        try:
+            self._address = _Address.parse(address)
+            parts = urlsplit(address)
+            malformed = bool(parts.query or parts.fragment)
+        except ValueError:
+            malformed = True
+        if malformed:
+            raise InputError(
+                "KY506", f"not the address of a hub: {without_password(address)!r}", hint="write https://host/path"
+            )
+        self.location = str(self._address)
+        self._opener = urllib.request.build_opener(_SafeRedirects(self._address))
         self._opener.addheaders = [("User-Agent", "kernelyard")]
 
     def where(self, path: str) -> str:
@@ -62,38 +134,58 @@ class HttpReader:
             EnvironmentProblemError: The server cannot be reached or has trouble (KY502).
         """
         url = self.where(path)
+        request = urllib.request.Request(url)  # noqa: S310 - open_hub lets http and https through only
+        _authorize(request, self._address)
         try:
-            response = self._opener.open(url, timeout=_TIMEOUT_S)
+            response = self._opener.open(request, timeout=_TIMEOUT_S)
         except urllib.error.HTTPError as error:
             error.close()
             if error.code in _NOT_THERE:
                 raise FileNotFoundError(url) from None
-            raise _trouble(url, f"the server answered {error.code} {error.reason}") from None
-        except (OSError, HTTPException) as error:
+            hint = _HINT if error.code not in _NEEDS_PASSWORD else "write https://user:password@host/path"
+            raise _trouble(url, f"the server answered {error.code} {error.reason}", hint) from None
+        except (OSError, HTTPException, ValueError) as error:
+            # ValueError is how urllib puts an address of a proxy, or one redirected to, that cannot be parsed.
             raise _trouble(url, f"cannot be reached: {getattr(error, 'reason', error) or error!r}") from error
         with response:
             html = response.headers.get_content_type() in {"text/html", "application/xhtml+xml"}
             yield Answer(_chunks(response, url), html=html)
 
 
+def without_password(address: str) -> str:
+    """Return an address, however malformed, without what may be a user's name and password."""
+    return re.sub(r"//.*@", "//***@", address, flags=re.DOTALL)
+
+
+def _authorize(request: urllib.request.Request, hub: _Address) -> None:
+    if hub.authorization is not None:
+        # Not among the headers that urllib takes along to wherever it is redirected.
+        request.add_unredirected_header("Authorization", hub.authorization)
+
+
 def _chunks(response: Any, url: str) -> Iterator[bytes]:
     # With a length given, http.client takes an early end of the connection for the end of the file.
-    promised = response.headers.get("Content-Length")
+    promised = response.headers.get("Content-Length") or ""
+    if len(promised) > _LONGEST_NUMBER:
+        raise _trouble(url, "the server announces a length that no file has")
     received = 0
     while True:
         try:
             chunk = response.read(_CHUNK)
-        except (OSError, HTTPException) as error:
+        except (OSError, HTTPException, ValueError) as error:
             raise _trouble(url, f"the transfer broke off after {received} bytes: {error!r}") from error
         if not chunk:
             break
         received += len(chunk)
         yield chunk
-    if promised is not None and promised.isdecimal() and received < int(promised):
+    if promised.isdecimal() and received < int(promised):
         raise _trouble(url, f"the transfer broke off after {received} of {promised} bytes")
 
 
-def _trouble(url: str, what: str) -> EnvironmentProblemError:
-    return EnvironmentProblemError(
-        "KY502", what, hint="check the address, the network and the proxy settings, then try again", place=Place(url)
-    )
+_HINT = "check the address, the network and the proxy settings, then try again"
+
+
+def _trouble(url: str, what: str, hint: str = _HINT) -> EnvironmentProblemError:
+    # Part of it is the server's own words, and a terminal obeys control characters.
+    said = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in what)
+    return EnvironmentProblemError("KY502", said, hint=hint, place=Place(url))

@@ -89,7 +89,7 @@ def check_request(version: object, revision: object) -> None:
     Raises:
         InputError: It is not so (KY505).
     """
-    hint = "pass version=1 for the newest of branch v1, or revision= for a branch, a tag or a revision's id"
+    hint = "pass version=1 (--version 1) for the newest of v1, or revision= for a branch, a tag or a revision's id"
     if version is None and revision is None:
         raise InputError("KY505", "either a version or a revision must be given", hint=hint)
     if version is not None and revision is not None:

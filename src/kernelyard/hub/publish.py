@@ -20,7 +20,7 @@ from kernelyard.formats.variant import InvalidVariantName, VariantName
 from kernelyard.hub.protocol import Revision, check_repo
 from kernelyard.hub.refs import VERSION_BRANCH, Refs
 from kernelyard.hub.static import FORMAT, DirectoryReader, StaticHub, blob_path, copy_verified, kernel_path
-from kernelyard.store import writing
+from kernelyard.store import open_regular, writing
 
 __all__ = ["publish"]
 
@@ -74,6 +74,16 @@ def _check(repo: str, index: Index, files: Mapping[str, Path], branch: str) -> N
         missing = [entry.path for entry in variant.files if entry.sha256 not in files]
         if missing:
             raise InputError("KY509", f"{variant.name}: the index names files that were not given: {missing}")
+    try:
+        Index.from_json(index.to_json(), path="index.json")
+    except InputError as error:
+        # A revision is published for good, so what readers refuse is found out before.
+        raise InputError(
+            "KY509",
+            f"no reader would take this revision: {error.what}",
+            hint="rename or remove that file and build again",
+            place=error.place,
+        ) from None
 
 
 def _make_hub(root: Path) -> None:
@@ -107,7 +117,7 @@ def _put_blob(root: Path, entry: FileEntry, source: Path) -> None:
 
 def _read(source: Path) -> Iterator[bytes]:
     try:
-        with source.open("rb") as file:
+        with open_regular(source) as file:
             while chunk := file.read(_CHUNK):
                 yield chunk
     except OSError as error:
@@ -141,7 +151,8 @@ def _move_branch(root: Path, repo: str, branch: str, id_: str) -> None:
     path = f"{kernel_path(repo)}/refs.json"
     with _locked(root / kernel_path(repo) / ".refs.lock"):
         try:
-            before = Refs.from_json((root / path).read_bytes(), path=str(root / path))
+            with DirectoryReader(root).open(path) as answer:
+                before = Refs.from_json(b"".join(answer.chunks), path=str(root / path))
         except FileNotFoundError:
             before = Refs(repo)
         now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -143,6 +143,10 @@ class Refs:
 
 
 def _ids(fields: Fields) -> dict[str, str]:
+    # Names are shown to people, on terminals that obey control characters.
+    for name in fields.members:
+        if not name or not name.isprintable():
+            raise fields.error("", f"not the name of a branch or tag: {name!r}")
     return {name: _id(fields, name) for name in fields.members}
 
 

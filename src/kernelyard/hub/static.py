@@ -14,6 +14,7 @@ from kernelyard.formats.fields import parse_json_object
 from kernelyard.formats.index import FileEntry, Index
 from kernelyard.hub.protocol import Revision, check_repo, check_request
 from kernelyard.hub.refs import VERSION_BRANCH, Refs
+from kernelyard.store import open_regular
 
 __all__ = ["FORMAT", "Answer", "DirectoryReader", "Reader", "StaticHub", "blob_path", "copy_verified", "kernel_path"]
 
@@ -70,7 +71,7 @@ class DirectoryReader:
         """Open a file of the hub."""
         where = self.root / path
         try:
-            file = where.open("rb")
+            file = open_regular(where)
         except (FileNotFoundError, NotADirectoryError):
             raise FileNotFoundError(str(where)) from None
         except OSError as error:

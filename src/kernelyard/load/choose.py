@@ -2,8 +2,8 @@
 
 Order of preference among the variants that are usable:
 
-1. those whose device code serves all visible GPUs before those that serve the first one only;
-2. the backend: CUDA, then ``universal``, then CPU; where CUDA is not usable, CPU before ``universal``;
+1. the backend: CUDA, then ``universal``, then CPU; where CUDA is not usable, CPU before ``universal``;
+2. those whose device code serves all visible GPUs before those that serve some of them only;
 3. the binding: ``torch`` of exactly this release, then ``torch-stable-abi``, then ``tvm-ffi``, then nothing compiled;
 4. the newer framework version (for the stable ABI: the newest floor), then the newer backend version;
 5. the name, so that the answer is always the same.
@@ -62,8 +62,9 @@ def _rank(verdict: Verdict, variant: Candidate, *, accelerated: bool) -> tuple[o
     backends = ("cuda", "universal", "cpu") if accelerated else ("cuda", "cpu", "universal")
     return (
         0,
-        not verdict.for_all_gpus,
+        # The backend first: a variant without device code leaves no GPU unserved, and would win by serving none.
         backends.index(facts.backend),
+        not verdict.for_all_gpus,
         _FRAMEWORKS.index(facts.framework),
         _descending(facts.framework_version),
         _descending(facts.backend_version),

@@ -3,21 +3,31 @@
 Python's import system does the importing, by a finder of ours that knows the names of kernels: so the locks are
 Python's, which see a deadlock coming, and submodules that are imported later take the same way. Modules are compiled
 from bytes that have just been hashed; bytecode beside them is neither read nor written.
+
+The `__path__` of a kernel is not its folder, where Python's own finder would find whatever lies about as soon as ours
+is not asked: after a tool has put `sys.meta_path` back to what it was, or for a module that failed and was put back
+into `sys.modules`. It is a name that only the path hook here accepts. `__file__` is real.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from importlib.abc import Loader
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
 from kernelyard.errors import KernelyardError, LoadError, Place, VerificationError
+from kernelyard.load.resources import VerifiedResources
 from kernelyard.load.verified import VerifiedTree
 
 __all__ = ["import_once", "imported"]
+
+#: Nothing can be below it, so no other hook takes such a path for a folder or an archive.
+_PATHS = f"{os.devnull}/kernelyard/"
 
 
 class _Claim:
@@ -29,7 +39,9 @@ class _Claim:
         prefix: The folder of the package inside the variant, ``""`` or ``name/``.
         prepare: Called with the module before its body runs.
         users: How many calls are importing it at this moment.
-        module: The module, once its body has run to its end.
+        began: Whether its body has begun to run, and not failed.
+        done: Whether its body has run to its end.
+        module: What was in ``sys.modules`` then: the module, or what the kernel has put in its place.
     """
 
     def __init__(self, name: str, tree: VerifiedTree, prefix: str, prepare: Callable[[ModuleType], None]) -> None:
@@ -38,6 +50,8 @@ class _Claim:
         self.prefix = prefix
         self.prepare = prepare
         self.users = 0
+        self.began = False
+        self.done = False
         self.module: ModuleType | None = None
 
 
@@ -69,7 +83,7 @@ def import_once(name: str, tree: VerifiedTree, prefix: str, prepare: Callable[[M
     claim = _enter(name, tree, prefix, prepare)
     try:
         module = _import(claim)
-        if claim.module is None and not getattr(module.__spec__, "_initializing", False):
+        if claim.module is None and claim.done:
             claim.module = module
         return module
     finally:
@@ -90,6 +104,8 @@ def _enter(name: str, tree: VerifiedTree, prefix: str, prepare: Callable[[Module
         # First, so that the ordinary finder never sees the folder of a kernel and what lies about in it.
         if _FINDER not in sys.meta_path:
             sys.meta_path.insert(0, _FINDER)
+        if _path_hook not in sys.path_hooks:
+            sys.path_hooks.insert(0, _path_hook)
     return claim
 
 
@@ -137,15 +153,16 @@ def _import(claim: _Claim) -> ModuleType:
         module = __import__(claim.name)
     except KernelyardError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit, GeneratorExit) as error:
+        # A program ends by its own will, not because a kernel said so and with the status that it liked.
+        what = f"the kernel could not be imported: {type(error).__name__}: {error}"
         raise LoadError(
             "KY604",
-            f"the kernel could not be imported: {type(error).__name__}: {error}",
+            what.encode("utf-8", "backslashreplace").decode(),
             hint="the cause is above; `kernelyard check` on the variant may tell more",
             place=Place(str(claim.tree.root)),
         ) from error
-    loader = getattr(module.__spec__, "loader", None)
-    if not isinstance(loader, _SourceLoader) or loader.tree.identity != claim.tree.identity:
+    if not claim.began:
         raise VerificationError("KY603", f"another module has taken the kernel's name, {claim.name!r}, meanwhile")
     return module
 
@@ -158,6 +175,12 @@ class _SourceLoader(SourceFileLoader):
         self.tree = claim.tree
         self._claim = claim
         self._relative = path
+
+    def get_resource_reader(self, name: str) -> VerifiedResources | None:  # type: ignore[override]
+        """Return the reader of a package's data files, None for a module that is not a package."""
+        if not self.is_package(name):
+            return None
+        return VerifiedResources(self.tree, self._relative.rpartition("/")[0])
 
     def get_code(self, fullname: str) -> CodeType:
         """Compile the source; bytecode is never looked for."""
@@ -180,10 +203,13 @@ class _SourceLoader(SourceFileLoader):
         if module.__name__ != self._claim.name:
             super().exec_module(module)
             return
+        self._claim.began = True
         try:
             self._claim.prepare(module)
             super().exec_module(module)
+            self._claim.done = True
         except BaseException:
+            self._claim.began = False
             # Here, where Python still holds the module's lock: another thread may begin anew right after.
             for name in [name for name in sys.modules if name.startswith(f"{module.__name__}.")]:
                 del sys.modules[name]
@@ -199,9 +225,26 @@ class _ExtensionLoader(ExtensionFileLoader):
         self._relative = path
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Hash the file, then let the dynamic linker open it."""
+        """Hash the file and all libraries of the kernel, then let the dynamic linker open it."""
         self._tree.check(self._relative)
+        self._tree.check_libraries()
         return super().create_module(spec)
+
+
+class _FolderLoader(Loader):
+    """Makes the module of a folder without ``__init__.py``."""
+
+    def __init__(self, claim: _Claim, folder: str) -> None:
+        self._tree = claim.tree
+        self._folder = folder
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run nothing: there is no body."""
+
+    def get_resource_reader(self, name: str) -> VerifiedResources:
+        """Return the reader of the folder's data files."""
+        del name
+        return VerifiedResources(self._tree, self._folder)
 
 
 class _Finder:
@@ -232,8 +275,8 @@ class _Finder:
         if f"{base}.py" in claim.tree.files:
             return _spec(fullname, _SourceLoader(fullname, claim, f"{base}.py"))
         if any(file.startswith(f"{base}/") for file in claim.tree.files):
-            namespace = ModuleSpec(fullname, None, is_package=True)
-            namespace.submodule_search_locations = [str(claim.tree.root / base)]
+            namespace = ModuleSpec(fullname, _FolderLoader(claim, base), is_package=True)
+            namespace.submodule_search_locations = [_search_path(claim, f"{base}/")]
             return namespace
         raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
 
@@ -241,9 +284,55 @@ class _Finder:
 _FINDER = _Finder()
 
 
+class _PathFinder:
+    """Finds the modules of one package, for whoever goes by its ``__path__``: Python's own finder, and ``pkgutil``."""
+
+    def __init__(self, claim: _Claim, folder: str) -> None:
+        self._claim = claim
+        self._folder = folder
+
+    def find_spec(self, fullname: str, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Return where a module comes from; None if the kernel is not loaded under its name any more."""
+        del target
+        if _claims.get(self._claim.name) is not self._claim or fullname.partition(".")[0] != self._claim.name:
+            return None
+        return _Finder.find_spec(fullname)
+
+    def iter_modules(self, prefix: str = "") -> Iterator[tuple[str, bool]]:
+        """Yield names of modules, and whether they are packages."""
+        below = [path[len(self._folder) :] for path in self._claim.tree.files if path.startswith(self._folder)]
+        packages = {path.partition("/")[0] for path in below if path.endswith("/__init__.py") and path.count("/") == 1}
+        modules = {
+            path[: -len(suffix)]
+            for path in below
+            for suffix in (".py", *EXTENSION_SUFFIXES)
+            if path.endswith(suffix) and path.removesuffix(suffix).isidentifier() and path != "__init__.py"
+        }
+        for name in sorted(packages | modules):
+            yield prefix + name, name in packages
+
+
+def _path_hook(path: str) -> _PathFinder:
+    """Return the finder for a ``__path__`` of ours.
+
+    Raises:
+        ImportError: It is none, or of a kernel that is not loaded: what ``sys.path_hooks`` expects.
+    """
+    if path.startswith(_PATHS):
+        identity, _, folder = path[len(_PATHS) :].partition("/")
+        claim = _claim_of(identity)
+        if claim is not None:
+            return _PathFinder(claim, folder)
+    raise ImportError(f"not a folder of a kernel that is loaded: {path}", path=path)
+
+
+def _search_path(claim: _Claim, folder: str) -> str:
+    return f"{_PATHS}{claim.tree.identity}/{folder}"
+
+
 def _package(fullname: str, claim: _Claim, folder: str) -> ModuleSpec:
     spec = _spec(fullname, _SourceLoader(fullname, claim, f"{folder}__init__.py"), is_package=True)
-    spec.submodule_search_locations = [str(claim.tree.root / folder)]
+    spec.submodule_search_locations = [_search_path(claim, folder)]
     return spec
 
 

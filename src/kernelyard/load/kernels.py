@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
 from kernelyard.errors import InputError, LoadError, MissingError, Place, VerificationError
-from kernelyard.formats.index import VariantEntry
+from kernelyard.formats.facts import Facts
+from kernelyard.formats.index import Index, VariantEntry
 from kernelyard.formats.metadata import Metadata
 from kernelyard.formats.variant import BACKENDS
 from kernelyard.hub import Hub, open_hub
@@ -18,8 +20,8 @@ from kernelyard.load.choose import choose, none_fits
 from kernelyard.load.importer import import_once, imported
 from kernelyard.load.rules import Candidate, Verdict
 from kernelyard.load.system import describe_system
-from kernelyard.load.verified import VerifiedTree, content_key, package_root, verify_fetched, verify_folder
-from kernelyard.store import Store
+from kernelyard.load.verified import VerifiedTree, content_key, package_root, verify_fetched, verify_folder, vouched_by
+from kernelyard.store import Store, absolute_path
 
 __all__ = ["LoadedKernel", "RepoInfo", "get_kernel", "get_loaded_kernels", "get_local_kernel"]
 
@@ -38,7 +40,7 @@ class LoadedKernel:
 
     Attributes:
         metadata: What the variant says of itself.
-        module: The module.
+        module: The module, or what the kernel has put in its place in ``sys.modules``.
         repo_info: Where it came from; None for a local folder.
         digest: The identity of its code.
         variant: Name of the variant.
@@ -56,6 +58,8 @@ class LoadedKernel:
 
 
 _loaded: dict[str, LoadedKernel] = {}
+#: What was made for a module before its body ran, by identity. A kernel may remove its `__kernel__`, or itself.
+_described: dict[str, LoadedKernel] = {}
 _lock = threading.Lock()
 
 
@@ -70,6 +74,9 @@ def get_kernel(
 ) -> ModuleType:
     """Fetch a kernel from a hub if it is not in the store, verify it, import it once, and return the module.
 
+    Equal code is one module. Where this process has loaded it already, from whatever place, that module is returned
+    as it is: its ``__kernel__`` still says where it came from the first time.
+
     Args:
         repo_id: ``org/name``.
         version: N stands for the newest revision of version N. Give this or ``revision``.
@@ -79,7 +86,7 @@ def get_kernel(
         trust_remote_code: Consent to run what a hub hands out that is not in the user's own file system.
 
     Returns:
-        The module. Its ``__kernel__`` is the :class:`LoadedKernel`.
+        The module, or what the kernel has put in its place. Its ``__kernel__`` is the :class:`LoadedKernel`.
 
     Raises:
         InputError: An argument is wrong; also a ValueError.
@@ -95,7 +102,7 @@ def get_kernel(
         raise VerificationError(
             "KY605",
             f"the code of {repo_id} would come from {source.location}, and be run",
-            hint="pass trust_remote_code=True if you trust whoever runs that hub",
+            hint="pass trust_remote_code=True (--trust-remote-code) if you trust whoever runs that hub",
         )
     found = source.resolve(repo_id, version=version, revision=revision)
     by_name = {variant.name: variant for variant in found.index.variants}
@@ -104,31 +111,34 @@ def get_kernel(
     module = imported(entry.digest)
     if module is not None:
         return module
-    tree = verify_fetched(_fetch(source, entry), entry)
-    metadata = _metadata(tree, entry)
+    by = _vouched(source, entry)
+    tree = replace(verify_fetched(_fetch(source, entry), entry), verification=by)
+    metadata = _metadata(tree, entry, found.index)
     return _load(tree, metadata, entry.name, RepoInfo(repo_id, found.id))
 
 
 def get_local_kernel(path: str | Path, *, backend: str | None = None) -> ModuleType:
     """Import the best variant of a folder: of its ``build`` folder, of the folder itself, or the folder as a variant.
 
-    It is loaded where it is. Where its ``metadata.json`` has a digest, the files must match it.
+    It is loaded where it is. Where its ``metadata.json`` has a digest, the files must match it. If this process has
+    loaded equal code already, from whatever place, that module is returned with its first ``__kernel__``.
 
     Args:
         path: The folder.
         backend: Only a variant for this backend will do.
 
     Returns:
-        The module. Its ``__kernel__`` is the :class:`LoadedKernel`.
+        The module, or what the kernel has put in its place. Its ``__kernel__`` is the :class:`LoadedKernel`.
 
     Raises:
         InputError: An argument is wrong; also a ValueError.
+        EnvironmentProblemError: The folder or a file in it cannot be read; also an OSError.
         MissingError: There is no variant, or none for this machine; also a FileNotFoundError.
         VerificationError: A file differs from the digest; also a ValueError.
         LoadError: The kernel's own code failed; also an ImportError.
     """
     _check_backend(backend)
-    folder = Path(path).expanduser().absolute()
+    folder = absolute_path(path, code="KY607")
     found = FolderHub.find(folder)
     if found is None:
         what = "there is no variant of a kernel here" if folder.is_dir() else "there is no such folder"
@@ -137,6 +147,7 @@ def get_local_kernel(path: str | Path, *, backend: str | None = None) -> ModuleT
     by_name = {variant.name: variant for variant in found.variants}
     variant = by_name[_best(str(folder), found.variants, backend, found.broken)]
     tree = verify_folder(variant)
+    _check_backends(variant.metadata, variant.facts, Place(str(variant.path / "metadata.json")))
     return _load(tree, variant.metadata, variant.name, None)
 
 
@@ -158,6 +169,14 @@ def _best(what: str, variants: Iterable[Candidate], backend: str | None, broken:
     raise none_fits(what, (*verdicts, *(Verdict(one.name, usable=False, reason=one.reason) for one in broken)))
 
 
+def _vouched(source: Hub, entry: VariantEntry) -> str:
+    if not isinstance(source, FolderHub):
+        return "hub-index"
+    # Its index was made a moment ago from whatever files there are: it vouches for nothing.
+    variant = next(variant for variant in source.variants if variant.name == entry.name)
+    return vouched_by(variant, {file.path: file.sha256 for file in entry.files})
+
+
 def _fetch(source: Hub, entry: VariantEntry) -> Path:
     def fill(folder: Path) -> None:
         for file in entry.files:
@@ -166,19 +185,33 @@ def _fetch(source: Hub, entry: VariantEntry) -> Path:
     return Store.default().provide("variants", content_key(entry), fill)
 
 
-def _metadata(tree: VerifiedTree, entry: VariantEntry) -> Metadata:
+def _metadata(tree: VerifiedTree, entry: VariantEntry, index: Index) -> Metadata:
     place = Place(str(tree.root / "metadata.json"))
     if "metadata.json" not in tree.files:
         raise LoadError("KY604", "the variant has no metadata.json", hint="publish it again", place=place)
     metadata = Metadata.from_json(tree.read("metadata.json"), path=place.path)
-    if metadata.id != entry.id:
+    own = {"id": metadata.id, "name": metadata.name, "version": metadata.version}
+    for member, promised in {"id": entry.id, "name": index.name, "version": index.version}.items():
+        if own[member] != promised:
+            raise VerificationError(
+                "KY602",
+                f"the variant calls its {member} {own[member]!r} and the index of the hub calls it {promised!r}",
+                hint="tell the owner of the kernel",
+                place=place,
+            )
+    _check_backends(metadata, entry.facts, place)
+    return metadata
+
+
+def _check_backends(metadata: Metadata, facts: Facts, place: Place) -> None:
+    # Files of kernel-builder name some backend for universal variants too, which are for all.
+    if facts.backend not in {"universal", metadata.backend}:
         raise VerificationError(
             "KY602",
-            f"the variant calls itself {metadata.id!r} and the index of the hub calls it {entry.id!r}",
+            f"the variant is for {metadata.backend} by its own word and for {facts.backend} by its name or the index",
             hint="tell the owner of the kernel",
             place=place,
         )
-    return metadata
 
 
 def _load(tree: VerifiedTree, metadata: Metadata, variant: str, repo_info: RepoInfo | None) -> ModuleType:
@@ -187,13 +220,25 @@ def _load(tree: VerifiedTree, metadata: Metadata, variant: str, repo_info: RepoI
         raise LoadError("KY604", "the variant has no __init__.py", hint="build it again", place=Place(str(tree.root)))
 
     def prepare(module: ModuleType) -> None:
-        module.__kernel__ = LoadedKernel(  # type: ignore[attr-defined]
-            metadata, module, repo_info, tree.identity, variant, tree.root, tree.verification
-        )
+        described = LoadedKernel(metadata, module, repo_info, tree.identity, variant, tree.root, tree.verification)
+        module.__kernel__ = described  # type: ignore[attr-defined]
+        with _lock:
+            _described[tree.identity] = described
 
     module = import_once(metadata.id, tree, prefix, prepare)
     # A kernel that asks for itself while its body runs gets itself unfinished, as everywhere in Python.
     if imported(tree.identity) is module:
-        with _lock:
-            _loaded.setdefault(tree.identity, module.__kernel__)
+        _register(module, _described[tree.identity])
     return module
+
+
+def _register(module: ModuleType, described: LoadedKernel) -> None:
+    if described.module is not module:
+        described = replace(described, module=module)
+    with _lock:
+        if _loaded.setdefault(described.digest, described) is not described:
+            return
+    if getattr(module, "__kernel__", None) is not described:
+        # Removed by the kernel, or the kernel has put in its place what may not take an attribute.
+        with suppress(AttributeError, TypeError):
+            module.__kernel__ = described  # type: ignore[attr-defined]

@@ -74,31 +74,36 @@ def _gpus(nvml: Any) -> Iterable[Gpu]:
         yield Gpu(index, uuid.value.decode("ascii", "replace") if named else "", (major.value, minor.value))
 
 
-def visible_gpus(gpus: tuple[Gpu, ...], visible: str | None) -> tuple[Gpu, ...]:
-    """Return the GPUs that CUDA will show, in its order.
+def visible_gpus(gpus: tuple[Gpu, ...], visible: str | None, order: str | None) -> tuple[tuple[Gpu, ...], bool]:
+    """Return the GPUs that CUDA may show, and whether they are in its order, so that the first is its device 0.
 
-    Numbers are taken as positions on the PCI bus, which is what ``CUDA_DEVICE_ORDER=PCI_BUS_ID`` means and what
-    machines with equal GPUs have anyway.
+    Where they differ, numbers mean positions on the PCI bus only if ``CUDA_DEVICE_ORDER`` says so: by default CUDA
+    puts the fastest first, by a measure that it does not publish (CUDA programming guide, "CUDA Environment
+    Variables"). Then any GPU may be the one that is meant.
 
     Args:
-        gpus: All GPUs.
+        gpus: All GPUs, in the order of the PCI bus.
         visible: ``CUDA_VISIBLE_DEVICES``: numbers or beginnings of UUIDs; None where it is not set. The first entry
             that means no GPU ends the list, and an entry given twice makes it empty, as in CUDA.
+        order: ``CUDA_DEVICE_ORDER``; None where it is not set.
     """
+    by_bus = order == "PCI_BUS_ID" or len({gpu.capability for gpu in gpus}) <= 1
     if visible is None:
-        return gpus
+        return gpus, by_bus
     chosen: list[Gpu] = []
     for entry in (part.strip() for part in visible.split(",")):
         if entry.startswith("MIG-"):
             # Instances are not told apart here: any GPU may be the one that was cut up.
-            return gpus
+            return gpus, by_bus
         found = [gpu for gpu in gpus if _means(entry, gpu)]
         if len(found) != 1:
             break
+        if entry.isdecimal() and not by_bus:
+            return gpus, False
         if found[0] in chosen:
-            return ()
+            return (), True
         chosen.extend(found)
-    return tuple(chosen)
+    return tuple(chosen), True
 
 
 def _means(entry: str, gpu: Gpu) -> bool:
@@ -110,3 +115,8 @@ def _means(entry: str, gpu: Gpu) -> bool:
 def cuda_visible_devices() -> str | None:
     """Return ``CUDA_VISIBLE_DEVICES`` of this process."""
     return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+def cuda_device_order() -> str | None:
+    """Return ``CUDA_DEVICE_ORDER`` of this process."""
+    return os.environ.get("CUDA_DEVICE_ORDER")

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from kernelyard.formats.capability import Capability, InvalidCapability
-from kernelyard.formats.facts import DeviceImage, Facts
+from kernelyard.formats.facts import Facts
 from kernelyard.formats.versions import Version
-from kernelyard.load.nvml import Gpu
+from kernelyard.load.device_code import driver_for_ptx, serves
 from kernelyard.load.requirements import installed_version, unmet
 from kernelyard.load.system import System
 
@@ -18,8 +17,6 @@ __all__ = ["Candidate", "Verdict", "judge"]
 #: CUDA major -> oldest driver for all its minors, from the table "CUDA Toolkit and Minimum Required Driver Version for
 #: CUDA Minor Version Compatibility" of the CUDA release notes.
 _DRIVER_OF_CUDA = {11: Version("450.80.02"), 12: Version("525.60.13"), 13: Version("580")}
-
-_ABI3T = (3, 15)
 
 
 class Candidate(Protocol):
@@ -44,7 +41,7 @@ class Verdict:
         reason: Why, as a full sentence.
         cure: What would have to change, where something can; without a full stop.
         rules_passed: How far it came before it was refused; the nearest to being usable has the most.
-        for_all_gpus: Whether its device code serves every visible GPU, not only the first.
+        for_all_gpus: Whether its device code serves every visible GPU, not only some of them.
     """
 
     variant: str
@@ -78,9 +75,11 @@ def judge(variant: Candidate, system: System, *, backend: str | None = None) -> 
     if backend is not None and facts.backend not in {backend, "universal"}:
         reason = f"It would run, but it is for {facts.backend} and {backend} was asked for."
         return Verdict(variant.name, usable=False, reason=reason, cure=f"ask for {facts.backend}", rules_passed=passed)
-    unserved = _unserved(facts, system)
+    images = facts.images if facts.backend == "cuda" else None
+    served = [gpu for gpu in system.gpus if images is None or serves(images, gpu, system.driver)]
+    unserved = [gpu for gpu in system.gpus if gpu not in served]
     if unserved:
-        reason = f"It runs on {system.gpus[0]}, but not on {', '.join(map(str, unserved))}."
+        reason = f"It runs on {', '.join(map(str, served))}, but not on {', '.join(map(str, unserved))}."
         return Verdict(variant.name, usable=True, reason=reason, rules_passed=passed, for_all_gpus=False)
     return Verdict(variant.name, usable=True, reason="It runs on this machine.", rules_passed=passed)
 
@@ -104,7 +103,9 @@ def _python(facts: Facts, system: System) -> _Refusal | None:
     here = f"{system.python[0]}.{system.python[1]}"
     if facts.python is not None and system.python < (facts.python.major, facts.python.minor):
         return _Refusal(f"It needs Python {facts.python} and this is {here}.", f"use Python {facts.python} or later")
-    if facts.framework in {"torch", "torch-stable-abi"} and system.free_threaded and system.python < _ABI3T:
+    # Its extension is `.abi3.so`, made for objects with the header that they have under the global lock. Free-threaded
+    # builds have another one, in 3.15 too, where they take `abi3t` only (PEP 803); no fact tells what is both.
+    if facts.framework in {"torch", "torch-stable-abi"} and system.free_threaded:
         reason = f"Its extension is for Python with the global lock and this is the free-threaded {here}."
         return _Refusal(reason, f"use the ordinary Python {here}")
     return None
@@ -221,42 +222,23 @@ def _device_code(facts: Facts, system: System) -> _Refusal | None:
         return None
     if not system.gpus:
         return _Refusal("It is for CUDA and no GPU is visible here.", "see CUDA_VISIBLE_DEVICES and `nvidia-smi`")
-    first = system.gpus[0]
-    if facts.images is None or _serves(facts.images, first):
+    meant = system.gpus[:1] if system.gpus_in_order else system.gpus
+    if facts.images is None or any(serves(facts.images, gpu, system.driver) for gpu in meant):
         return None
+    names = " or ".join(map(str, meant))
+    too_new = [image for image in facts.images if any(serves((image,), gpu, None) for gpu in meant)]
+    if too_new:
+        isa = min(image.ptx_isa for image in too_new if image.ptx_isa is not None)
+        driver = driver_for_ptx(isa)
+        reason = f"What it has for {names} is PTX {isa}, which needs the NVIDIA driver {driver}"
+        return _Refusal(
+            f"{reason} or later and this is {system.driver}.", f"install the NVIDIA driver {driver} or later"
+        )
     found = ", ".join(f"{image.capability}{' (PTX)' if image.kind == 'ptx' else ''}" for image in facts.images)
-    capability = ".".join(map(str, first.capability))
+    wanted = " or ".join(dict.fromkeys(".".join(map(str, gpu.capability)) for gpu in meant))
     return _Refusal(
-        f"It has code for {found or 'no GPU at all'} and none of it runs on {first}.", f"publish it for {capability}"
+        f"It has code for {found or 'no GPU at all'} and none of it runs on {names}.", f"publish it for {wanted}"
     )
-
-
-def _unserved(facts: Facts, system: System) -> list[Gpu]:
-    if facts.backend != "cuda" or facts.images is None:
-        return []
-    return [gpu for gpu in system.gpus if not _serves(facts.images, gpu)]
-
-
-def _serves(images: tuple[DeviceImage, ...], gpu: Gpu) -> bool:
-    return any(runs_on(image, gpu.capability) for image in images)
-
-
-def runs_on(image: DeviceImage, capability: tuple[int, int]) -> bool:
-    """Say whether device code runs on a GPU: machine code within its major, PTX on everything newer.
-
-    ``a`` means this very architecture, ``f`` its family: the same major and no older minor (CUDA programming guide,
-    "Compute Capability" and "Family-Specific Features"). PTX for one architecture or family is bound like its code.
-    """
-    try:
-        built = Capability.parse(image.capability)
-    except InvalidCapability:
-        return True
-    numbers = (built.major, built.minor)
-    if built.suffix == "a":
-        return capability == numbers
-    if built.suffix == "f" or image.kind == "sass":
-        return capability[0] == built.major and capability >= numbers
-    return capability >= numbers
 
 
 #: From what can least be changed to what can most easily be: who gets furthest is the nearest to being usable.

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from kernelyard.formats.versions import InvalidVersion, Version
-from kernelyard.load.nvml import Gpu, cuda_visible_devices, read_gpus, visible_gpus
+from kernelyard.load.nvml import Gpu, cuda_device_order, cuda_visible_devices, read_gpus, visible_gpus
 
 __all__ = ["System", "Torch", "describe_system"]
 
@@ -77,11 +77,12 @@ class System:
         os: ``linux``, ``darwin``, ``windows``.
         glibc: None on other C libraries, such as musl.
         python: Major and minor of this interpreter.
-        free_threaded: It runs without the global lock, and so has no stable ABI before 3.15.
+        free_threaded: It runs without the global lock, and so takes no extension of the ordinary stable ABI.
         torch: None where none is installed.
         tvm_ffi: Version of ``tvm_ffi``; None where it is not installed.
         driver: Version of the NVIDIA driver; None where there is none.
-        gpus: The NVIDIA GPUs that CUDA shows to this process, in its order.
+        gpus: The NVIDIA GPUs that CUDA shows to this process.
+        gpus_in_order: Whether they are in CUDA's order: the first is the current device. Otherwise any may be.
         packages: Installed packages (normalised name -> version); None asks this interpreter when needed.
     """
 
@@ -94,6 +95,7 @@ class System:
     tvm_ffi: str | None = None
     driver: Version | None = None
     gpus: tuple[Gpu, ...] = ()
+    gpus_in_order: bool = False
     packages: tuple[tuple[str, str], ...] | None = None
 
     @property
@@ -105,7 +107,8 @@ class System:
 @cache
 def describe_system() -> System:
     """Return this machine and interpreter; the answer is remembered for the life of the process."""
-    driver, gpus = read_gpus()
+    driver, all_gpus = read_gpus()
+    gpus, in_order = visible_gpus(all_gpus, cuda_visible_devices(), cuda_device_order())
     return System(
         cpu=_cpu(),
         os=_OS.get(sys.platform, sys.platform),
@@ -115,7 +118,8 @@ def describe_system() -> System:
         torch=find_torch(),
         tvm_ffi=_tvm_ffi(),
         driver=driver,
-        gpus=visible_gpus(gpus, cuda_visible_devices()),
+        gpus=gpus,
+        gpus_in_order=in_order,
     )
 
 

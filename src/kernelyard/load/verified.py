@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -13,9 +14,12 @@ from kernelyard.formats.digest import UNHASHED, tree_digest
 from kernelyard.formats.index import VariantEntry
 from kernelyard.formats.metadata import Metadata
 from kernelyard.hub.folder import FolderVariant, hash_tree, hash_with
-from kernelyard.store import hash_file
+from kernelyard.store import hash_file, open_regular
 
-__all__ = ["VerifiedTree", "content_key", "verify_fetched", "verify_folder"]
+__all__ = ["VerifiedTree", "content_key", "verify_fetched", "verify_folder", "vouched_by"]
+
+_ELF = b"\x7fELF"
+_REBUILD = "build it again; or, to load a folder that you edit, remove `digest` from its metadata.json"
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,8 @@ class VerifiedTree:
             VerificationError: They are not those that were verified (KY602).
         """
         try:
-            content = (self.root / path).read_bytes()
+            with open_regular(self.root / path) as file:
+                content = file.read()
         except OSError as error:
             raise self._differs(path, f"cannot be read any more: {error.strerror or error}") from error
         if sha256(content).hexdigest() != self.files[path]:
@@ -67,6 +72,20 @@ class VerifiedTree:
         if found != self.files[path]:
             raise self._differs(path, "has changed since it was verified")
         return file
+
+    def check_libraries(self) -> None:
+        """Hash every ELF file again: opening one of them makes the dynamic linker open others beside it.
+
+        Raises:
+            VerificationError: One is not what was verified, or was added to a folder that is vouched for (KY602).
+        """
+        for path in self.files:
+            if _is_elf(self.root / path):
+                self.check(path)
+        if self.verification != "unverified-local":
+            for path in _all_files(self.root):
+                if path not in self.files and _is_elf(self.root / path):
+                    raise self._differs(path, "was added since the kernel was verified")
 
     def _differs(self, path: str, what: str) -> VerificationError:
         return _error(self.root, path, what, self.way_out)
@@ -102,18 +121,33 @@ def verify_folder(variant: FolderVariant) -> VerifiedTree:
 
     Raises:
         VerificationError: It has one, and a file differs from it (KY602).
+        EnvironmentProblemError: A file cannot be read (KY511).
+    """
+    files = hash_tree(variant.path)
+    by = vouched_by(variant, files)
+    way_out = _REBUILD if by == "digest" else "start a new Python process to load the folder as it is now"
+    return VerifiedTree(variant.path, files, by, way_out)
+
+
+def vouched_by(variant: FolderVariant, files: Mapping[str, str]) -> str:
+    """Return what vouches for the files of a variant in a folder of the user: ``digest`` or ``unverified-local``.
+
+    Args:
+        variant: With its metadata.
+        files: sha256 by path.
+
+    Raises:
+        VerificationError: The metadata has a digest, and a file differs from it (KY602).
+        EnvironmentProblemError: A file cannot be read (KY511).
     """
     root, metadata = variant.path, variant.metadata
-    files = hash_tree(root)
     if metadata.digest_algorithm is None:
-        way_out = "start a new Python process to load the folder as it is now"
-        return VerifiedTree(root, files, "unverified-local", way_out)
-    way_out = "build it again; or, to load a folder that you edit, remove `digest` from its metadata.json"
+        return "unverified-local"
     covered = {path: digest for path, digest in files.items() if path not in UNHASHED}
     if metadata.digest_algorithm != "sha256":
         covered = {path: hash_with(metadata.digest_algorithm, root / path) for path in covered}
-    _compare(root, metadata.digest, covered, "the digest in metadata.json", way_out)
-    return VerifiedTree(root, files, "digest", way_out)
+    _compare(root, metadata.digest, covered, "the digest in metadata.json", _REBUILD)
+    return "digest"
 
 
 def package_root(tree: VerifiedTree, metadata: Metadata) -> str | None:
@@ -130,6 +164,21 @@ def _compare(root: Path, expected: Mapping[str, str], found: Mapping[str, str], 
             raise _error(root, path, f"does not belong here: {by} does not list it", way_out)
         if expected[path] != found[path]:
             raise _error(root, path, f"is not the file that {by} names", way_out)
+
+
+def _all_files(root: Path) -> Iterator[str]:
+    for folder, _, names in os.walk(root):
+        for name in names:
+            yield Path(folder, name).relative_to(root).as_posix()
+
+
+def _is_elf(path: Path) -> bool:
+    try:
+        with open_regular(path) as file:
+            return file.read(len(_ELF)) == _ELF
+    except OSError:
+        # What cannot be read cannot be opened by the dynamic linker either.
+        return False
 
 
 def _error(root: Path, path: str, what: str, way_out: str) -> VerificationError:

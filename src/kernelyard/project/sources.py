@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
-from kernelyard.formats.edition5 import read_manifest
-from kernelyard.formats.manifest import Manifest, TorchNoarch, TvmFfiSettings
+from kernelyard.formats.editions import read_manifest
+from kernelyard.formats.manifest import Manifest, TvmFfiSettings
 from kernelyard.formats.tables import Problems
-from kernelyard.formats.toml_places import KeyPath
+from kernelyard.project.manifest_file import manifest_text
+from kernelyard.project.named_files import report_missing
 
-__all__ = ["PACKAGE_FOLDER", "Project", "read_project"]
+__all__ = ["PACKAGE_FOLDER", "Project", "read_project", "report_no_license", "report_no_package"]
 
 #: Below the project: the folder of the Python package, by framework.
 PACKAGE_FOLDER = {"torch": "torch-ext", "tvm-ffi": "tvm-ffi-ext"}
 
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
 _COMMENT = re.compile(rb"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_GENERATED = {"registration.h"}
+_COMPUTED_INCLUDE = re.compile(rb"^[ \t]*#[ \t]*include[ \t]+[A-Za-z_]", re.MULTILINE)
+_TORCH_HEADER = re.compile(rb"(?:torch|ATen|c10|caffe2|pybind11)/|registration\.h$")
 #: The name stands where a macro of registration.h takes it; there it needs not be known at compile time.
 _NAME_IN_MACRO = re.compile(rb"\b(?:\w+_EXPAND|REGISTER_EXTENSION)\s*\(\s*TORCH_EXTENSION_NAME\b")
 _NAME = re.compile(rb"\bTORCH_EXTENSION_NAME\b")
@@ -72,6 +74,17 @@ class Project:
                         break
         return tuple(sorted(seen))
 
+    def uses_torch(self, source: str, include: Iterable[str] = ()) -> bool:
+        """Whether a source or what it includes of the project includes torch's headers.
+
+        A macro in an ``#include`` hides what is included, so it counts as torch.
+        """
+        for name in self.with_includes([source], include):
+            text = _COMMENT.sub(b"", (self.root / name).read_bytes())
+            if _COMPUTED_INCLUDE.search(text) or any(map(_TORCH_HEADER.match, _INCLUDE.findall(text))):
+                return True
+        return False
+
     def needs_name(self, source: str, include: Iterable[str] = ()) -> bool:
         """Whether a source or what it includes uses ``TORCH_EXTENSION_NAME`` where only the real name will do."""
         for name in self.with_includes([source], include):
@@ -93,61 +106,28 @@ def read_project(root: Path) -> Project:
     Raises:
         ManifestError: The manifest has mistakes, or files are missing (KY208).
     """
-    path = root / "build.toml"
-    problems = Problems(_shown(path), "")
-    try:
-        text = path.read_text("utf-8")
-    except (FileNotFoundError, NotADirectoryError):
-        problems.report("KY200", (), "there is no build.toml", "name the folder of a kernel that has one")
-        problems.raise_any()
-        raise
-    except OSError as error:
-        problems.report("KY200", (), f"cannot be read: {error.strerror}", "see its permissions")
-        problems.raise_any()
-        raise
-    except UnicodeDecodeError as error:
-        problems.report("KY201", (), f"not UTF-8: {error.reason} at byte {error.start}")
-        problems.raise_any()
-        raise
-    project = Project(root, read_manifest(text, path=_shown(path)))
-    problems.text = text
-    for key, source in _named_files(project.manifest):
-        if not (root / source).is_file():
-            problems.report("KY208", key, f"there is no file {source!r}", _similar(root, source))
-    if not (project.package / "__init__.py").is_file():
-        shown = (project.package / "__init__.py").relative_to(root).as_posix()
-        problems.report("KY208", ("general", "name"), f"there is no file {shown!r}", "a kernel is a Python package")
+    path, text = manifest_text(root)
+    project = Project(root, read_manifest(text, path=path))
+    problems = Problems(path, text)
+    report_missing(problems, root, project.manifest)
+    report_no_license(problems, project.manifest)
+    report_no_package(problems, project)
     problems.raise_any()
     return project
 
 
-def _named_files(manifest: Manifest) -> Iterator[tuple[KeyPath, str]]:
-    framework = manifest.framework
-    if not isinstance(framework, TorchNoarch):
-        table = "tvm-ffi" if isinstance(framework, TvmFfiSettings) else "torch"
-        for number, source in enumerate(framework.src):
-            if source not in _GENERATED:
-                yield (table, "src", number), source
-    for section in manifest.kernels:
-        for number, source in enumerate(section.src):
-            yield ("kernel", section.name, "src", number), source
+def report_no_license(problems: Problems, manifest: Manifest) -> None:
+    """Report a manifest that names no licence, as editions before 4 may: what is built of it has to name one."""
+    if not manifest.general.license and manifest.edition < 4:  # noqa: PLR2004
+        what = (
+            f"the key `license` is missing in [general]; edition {manifest.edition} may leave it out, a build may not"
+        )
+        problems.report("KY204", ("general",), what, 'run `kernelyard config migrate --license "Apache-2.0"`')
 
 
-def _similar(root: Path, source: str) -> str:
-    """Return "did you mean" for a file of the same name in another folder, or of a like name in the same one."""
-    from kernelyard.formats.tables import nearest
-
-    folder = (root / source).parent
-    beside = [path.name for path in folder.iterdir() if path.is_file()] if folder.is_dir() else []
-    if hint := nearest(Path(source).name, beside):
-        return hint
-    elsewhere = [path for path in sorted(root.rglob(Path(source).name)) if ".kernelyard" not in path.parts]
-    return f"did you mean `{elsewhere[0].relative_to(root).as_posix()}`?" if elsewhere else "paths start at the project"
-
-
-def _shown(path: Path) -> str:
-    """Return a path as a user would write it: relative where it is below the current folder."""
-    try:
-        return path.absolute().relative_to(Path.cwd()).as_posix()
-    except ValueError:
-        return str(path)
+def report_no_package(problems: Problems, project: Project) -> None:
+    """Report a kernel without its Python package."""
+    file = project.package / "__init__.py"
+    if not file.is_file():
+        what = f"there is no file {file.relative_to(project.root).as_posix()!r}"
+        problems.report("KY208", ("general", "name"), what, "a kernel is a Python package")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import REPOSITORY, copy_sample
+from tests.conftest import REPOSITORY
 
 pytestmark = [pytest.mark.compile, pytest.mark.network, pytest.mark.torch, pytest.mark.slow]
 
@@ -37,19 +36,19 @@ def test_the_author_s_commands_and_the_user_s_python_run_in_one_folder(
     blocks: dict[str, list[str]], environment: dict[str, str], program: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("torch")
-    copy_sample("img2gray", tmp_path / "examples" / "img2gray")
     shell = "set -eu\n" + next(text for text in blocks["sh"] if "kernelyard build" in text)
     path = f"{program.parent}{os.pathsep}{environment['PATH']}"
     done = subprocess.run(
         ["sh", "-c", shell], cwd=tmp_path, env=environment | {"PATH": path}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "kernelyard/img2gray v1 is now" in done.stdout
-    python = f"import torch\nimage = torch.full((4, 5, 3), 200, dtype=torch.uint8)\n{blocks['python'][0]}\nprint(gray)"
+    assert "me/scale v1 is now" in done.stdout
+    demo = subprocess.run([program, "demo"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert demo.returncode == 0, demo.stderr
+    python = f"{blocks['python'][0]}\nprint(gray)"
     ran = subprocess.run(
         [sys.executable, "-c", python], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stderr
     # Gray in, gray out: the weights sum to one.
     assert ran.stdout.count("200") == 20
-    shutil.rmtree(tmp_path / "hub")

@@ -58,7 +58,8 @@ class KernelyardError(Exception):
     def __str__(self) -> str:
         where = f"{self.place}: " if self.place else ""
         hint = f"\n  {self.hint}" if self.hint else ""
-        return f"{where}{self.what} [{self.code}]{hint}"
+        first, newline, rest = self.what.partition("\n")
+        return f"{where}{first} [{self.code}]{newline}{rest}{hint}"
 
 
 class InputError(KernelyardError, ValueError):

@@ -32,8 +32,7 @@ CHOICES: list[tuple[Framework, tuple[str, ...]]] = [
     for backends in (("cpu",), ("cuda",), ("cpu", "cuda"), ("cuda", "cpu"))
 ]
 CHOICES.append(("torch-noarch", BACKENDS_OF["torch-noarch"]))
-NOT_BUILT_YET = "`kernelyard build` does not build this framework yet: KY223"
-TVM_FFI = "apache-tvm-ffi==0.1.15.post2"
+TVM_FFI = "apache-tvm-ffi==0.1.15"
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -405,7 +404,6 @@ def test_the_full_abi_project_builds_for_cuda(kernelyard: Command, tmp_path: Pat
     assert built.returncode == 0, built.stderr
 
 
-@pytest.mark.skip(reason=NOT_BUILT_YET)
 @pytest.mark.torch
 def test_the_noarch_project_builds_and_passes_its_tests(kernelyard: Command, own_tests: Run, tmp_path: Path) -> None:
     torch_digits()
@@ -415,7 +413,6 @@ def test_the_noarch_project_builds_and_passes_its_tests(kernelyard: Command, own
     assert_passed(own_tests(tmp_path / "k"))
 
 
-@pytest.mark.skip(reason=NOT_BUILT_YET)
 @pytest.mark.compile
 @pytest.mark.network
 @pytest.mark.torch

@@ -154,14 +154,17 @@ def test_a_function_that_is_newer_than_the_floor(project: Path, fails: Fails, su
     succeeds()
 
 
-def test_torchs_headers_in_a_section_that_does_not_depend_on_torch(
-    project: Path, fails: Fails, succeeds: Succeeds
-) -> None:
-    edit(project / "csrc" / "other.cpp", "<answer.h>", "<torch/all.h>")
+def test_a_header_that_torch_does_not_have(project: Path, fails: Fails, succeeds: Succeeds) -> None:
+    edit(project / "csrc" / "other.cpp", "<answer.h>", "<torch/nonsense.h>")
     said = fails(1)
-    assert f"{project}/csrc/other.cpp:1:10: torch/all.h: No such file or directory [KY411]" in said
-    assert 'add "torch" to `depends` of the section' in said
-    edit(project / "csrc" / "other.cpp", "<torch/all.h>", "<answer.h>")
+    assert f"{project}/csrc/other.cpp:1:10: torch/nonsense.h: No such file or directory [KY411]" in said
+    assert "this torch has no such header" in said
+    edit(project / "csrc" / "other.cpp", "<torch/nonsense.h>", "<answer.h>")
+    succeeds()
+
+
+def test_torchs_headers_are_there_for_whatever_includes_them(project: Path, succeeds: Succeeds) -> None:
+    edit(project / "csrc" / "other.cpp", "<answer.h>", "<torch/headeronly/macros/Macros.h>")
     succeeds()
 
 
@@ -194,7 +197,7 @@ def test_a_variant_that_is_not_in_the_matrix(fails: Fails) -> None:
 
 def test_a_kernel_for_none_of_the_backends_that_can_be_built(project: Path, fails: Fails) -> None:
     edit(project / "build.toml", 'backends = ["cpu", "cuda"]', 'backends = ["rocm"]')
-    assert "nothing can be built here: rocm: the backend rocm is not supported by this version [KY402]" in fails(
+    assert "nothing can be built here: rocm: this version has no compiler for the backend rocm [KY402]" in fails(
         2, "--jobs", "1"
     )
 

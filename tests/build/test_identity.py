@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelyard.build.identity import build_id, extension_name
+from kernelyard.build.identity import build_id, extension_name, source_digest
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
 from kernelyard.project.plan import plan_variant
@@ -15,7 +15,7 @@ from kernelyard.project.sources import read_project
 from kernelyard.toolchain.assemble import Toolchain
 from kernelyard.toolchain.floor import LinkLine, load_floor
 from kernelyard.toolchain.host import HostCompiler, Tools
-from kernelyard.toolchain.parts import CudaToolkit, TorchHeaders
+from kernelyard.toolchain.parts import CudaToolkit, HeaderLibrary, TorchHeaders
 
 VARIANT = "torch-stable-abi211-cu130-x86_64-linux"
 NOWHERE = Path("/nowhere")
@@ -25,14 +25,20 @@ TOOLCHAIN = Toolchain(
     tools=Tools(NOWHERE / "cmake", NOWHERE / "ninja"),
     cuda=CudaToolkit(Version("13.0"), "13.0.2", NOWHERE, Version("580.65"), 15, "cuda"),
     torch={"2.11": TorchHeaders(Version("2.11.0"), NOWHERE, 17, "torch")},
+    libraries={name: HeaderLibrary(name, "1", (NOWHERE,), name) for name in ("cutlass_3_6", "cutlass_3_8", "tvm_ffi")},
     floor=load_floor(),
     link=LinkLine((), ()),
 )
 
 
-def id_of(root: Path, toolchain: Toolchain = TOOLCHAIN) -> str:
+def sources_of(root: Path) -> str:
     project = read_project(root)
-    return build_id(project, plan_variant(project.manifest, VariantName.parse(VARIANT), Version("2.11")), toolchain)
+    return source_digest(project, plan_variant(project, VariantName.parse(VARIANT), Version("2.11")))
+
+
+def id_of(root: Path, toolchain: Toolchain = TOOLCHAIN) -> str:
+    plan = plan_variant(read_project(root), VariantName.parse(VARIANT), Version("2.11"))
+    return build_id(sources_of(root), plan, toolchain)
 
 
 def edit(path: Path, old: str, new: str) -> None:
@@ -50,7 +56,7 @@ def test_the_id_is_twelve_hexadecimal_digits_and_names_the_extension(root: Path)
     identity = id_of(root)
     assert re.fullmatch(r"[0-9a-f]{12}", identity)
     project = read_project(root)
-    plan = plan_variant(project.manifest, VariantName.parse(VARIANT), Version("2.11"))
+    plan = plan_variant(project, VariantName.parse(VARIANT), Version("2.11"))
     assert extension_name(project, plan, identity) == f"_tiny_cuda_{identity}"
 
 
@@ -145,3 +151,44 @@ def test_where_the_toolchain_is_leaves_the_id(root: Path) -> None:
         link=LinkLine((f"-L{other}",), ()),
     )
     assert id_of(root, moved) == id_of(root)
+
+
+def test_the_digest_of_the_sources_knows_nothing_of_the_machine(root: Path) -> None:
+    before = sources_of(root)
+    assert re.fullmatch(r"[0-9a-f]{64}", before)
+    assert sources_of(root.rename(root.with_name("elsewhere"))) == before
+
+
+def test_sentences_about_decisions_leave_the_id(root: Path) -> None:
+    before = id_of(root)
+    # 5.2 is left out by CUDA 13.0, with a sentence; what is compiled is the same.
+    edit(root / "build.toml", '"7.5", ', '"5.2", "7.5", ')
+    assert plan_variant(read_project(root), VariantName.parse(VARIANT), Version("2.11")).decisions
+    assert id_of(root) == before
+
+
+def test_only_the_header_libraries_that_are_used_change_the_id(root: Path) -> None:
+    def with_other(name: str) -> Toolchain:
+        other = replace(TOOLCHAIN.libraries[name], digest="other")
+        return replace(TOOLCHAIN, libraries={**TOOLCHAIN.libraries, name: other})
+
+    edit(root / "build.toml", "depends = []\ncuda-cap", 'depends = ["cutlass_3_6"]\ncuda-cap')
+    before = id_of(root)
+    assert id_of(root, with_other("cutlass_3_6")) != before
+    assert id_of(root, with_other("cutlass_3_8")) == before
+    assert id_of(root, with_other("tvm_ffi")) == before
+
+
+def test_what_is_not_compiled_has_an_id_of_its_files_alone(sample: Callable[[str], Path]) -> None:
+    root = sample("lookup")
+
+    def noarch_id() -> str:
+        project = read_project(root)
+        plan = plan_variant(project, VariantName.parse("torch-cuda"), None)
+        return build_id(source_digest(project, plan), plan, None)
+
+    before = noarch_id()
+    edit(root / "torch-ext" / "look_up" / "notes.txt", "not", "never")
+    assert noarch_id() == before
+    edit(root / "torch-ext" / "look_up" / "tables" / "squares.json", "9", "8")
+    assert noarch_id() != before

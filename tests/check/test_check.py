@@ -120,6 +120,8 @@ def test_torchs_c_plus_plus_in_the_stable_abi_but_not_in_the_full_one(
         ("_ZN2at6Tensor8backwardEv", "torch-c++"),
         ("_ZN3c104cuda20getCurrentCUDAStreamEa", "torch-c++"),
         ("_ZN5torch7LibraryC1Ev", "torch-c++"),
+        ("TVMFFIErrorSetRaised", "tvm-ffi"),
+        ("_ZN3tvm3ffi5ErrorC1Ev", "tvm-ffi"),
         ("_Z6answerv", None),
         ("answer", None),
     ],
@@ -271,8 +273,57 @@ def test_a_folder_without_metadata_is_no_variant(tmp_path: Path) -> None:
     assert caught.value.code == "KY120"
 
 
-def test_a_library_that_is_none_is_told_with_its_path(make_variant: MakeVariant) -> None:
+def test_an_extension_that_is_no_library_is_told_with_its_path(make_variant: MakeVariant, promise: Promise) -> None:
     variant = make_variant(FIT)
     (variant / LIBRARY).write_bytes(b"not an ELF file")
+    promise(variant)
+    assert findings(variant) == [("KY112", LIBRARY, "is the extension by its name, but is no ELF file")]
+    (variant / LIBRARY).write_bytes(b"\x7fELF and nothing more")
     with pytest.raises(InputError, match=r"_gray_cpu_1\.abi3\.so: .* \[KY151\]"):
         gather(variant)
+
+
+def test_a_library_is_one_by_its_content_whatever_its_name(make_variant: MakeVariant, promise: Promise) -> None:
+    variant = make_variant(FIT)
+    other = make_variant(calling("nowhere"), name="other") / LIBRARY
+    shutil.copy(other, variant / "libother.so.1")
+    promise(variant)
+    assert [(code, where) for code, where, _ in findings(variant)] == [("KY102", "libother.so.1")]
+
+
+# Other frameworks
+
+
+TVM_FFI = "tvm-ffi01-cpu-x86_64-linux"
+
+
+def test_an_extension_for_tvm_ffi_is_named_without_python(make_variant: MakeVariant, promise: Promise) -> None:
+    variant = make_variant(FIT, name=TVM_FFI)
+    assert findings(variant) == [("KY112", ".", "there is no extension _gray_cpu_1.so, as the id promises")]
+    (variant / LIBRARY).rename(variant / "_gray_cpu_1.so")
+    promise(variant)
+    assert findings(variant) == []
+
+
+def test_tvm_ffis_library_is_for_tvm_ffi_only_and_torchs_are_not(make_variant: MakeVariant, promise: Promise) -> None:
+    tvm_ffi = make_variant(FIT, "-Wl,-soname,libtvm_ffi.so", name="other") / LIBRARY
+    linked = make_variant(calling("TVMFFIErrorSetRaised"), "-Wl,--no-as-needed", str(tvm_ffi))
+    assert [code for code, _, _ in findings(linked)] == ["KY103"]
+    variant = linked.rename(linked.with_name(TVM_FFI))
+    (variant / LIBRARY).rename(variant / "_gray_cpu_1.so")
+    promise(variant)
+    assert findings(variant) == []
+
+    torch = make_variant(FIT, "-Wl,-soname,libtorch.so", name="torch") / LIBRARY
+    variant = make_variant(FIT, "-Wl,--no-as-needed", str(torch), name="tvm-ffi01-cpu-aarch64-linux")
+    (variant / LIBRARY).rename(variant / "_gray_cpu_1.so")
+    promise(variant)
+    assert ("KY103", "_gray_cpu_1.so") in [(code, where) for code, where, _ in findings(variant)]
+
+
+def test_what_is_not_compiled_needs_no_extension(tmp_path: Path, promise: Promise) -> None:
+    variant = tmp_path / "torch-cuda"
+    variant.mkdir()
+    (variant / "__init__.py").touch()
+    promise(variant, backend="cuda", archs=("8.0", "9.0"))
+    assert findings(variant) == []

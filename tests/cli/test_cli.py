@@ -16,6 +16,8 @@ from kernelyard import __version__
 CPU = "torch-stable-abi211-cpu-x86_64-linux"
 CUDA = "torch-stable-abi211-cu130-x86_64-linux"
 
+PAGES = Path(__file__).resolve().parents[2] / "src" / "kernelyard" / "codes"
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Sample = Callable[[str], Path]
 
@@ -85,7 +87,6 @@ def test_the_version_is_told(kernelyard: Run) -> None:
         (["zzz"], "No such command 'zzz'."),
         (["build", "--varaint", "x"], "No such option"),
         (["build", "--jobs", "0"], "Invalid value for '--jobs'"),
-        (["explain"], "Missing argument 'CODE'."),
         (["config", "shwo"], "No such command 'shwo'."),
     ],
 )
@@ -111,7 +112,28 @@ def test_explain_prints_the_page_of_a_code(kernelyard: Run) -> None:
 def test_explain_knows_no_other_codes(kernelyard: Run, code: str) -> None:
     done = kernelyard("explain", code)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"kernelyard: there is no code {code!r} [KY001]\n  known are KY001, KY101, ")
+    assert done.stderr.splitlines()[:2] == [
+        f"kernelyard: there is no code {code!r} [KY001]",
+        "  `kernelyard explain` lists them",
+    ]
+
+
+def test_explain_without_a_code_lists_them_all_with_their_titles(kernelyard: Run) -> None:
+    done = kernelyard("explain")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert [line[:5] for line in lines] == sorted(path.stem for path in PAGES.glob("KY*.md"))
+    assert lines[0] == "KY001  There is no such code"
+    assert all(line[5:7] == "  " and line[7:].strip() for line in lines)
+
+
+def test_explain_takes_several_codes_or_prints_nothing(kernelyard: Run) -> None:
+    both = kernelyard("explain", "KY203", "KY411")
+    assert both.returncode == 0
+    assert both.stdout == f"{kernelyard('explain', 'KY203').stdout}\n{kernelyard('explain', 'KY411').stdout}"
+    done = kernelyard("explain", "KY203", "KY998")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "there is no code 'KY998'" in done.stderr
 
 
 # config, variants
@@ -131,7 +153,7 @@ def test_config_check_says_what_the_manifest_is_or_what_is_wrong(kernelyard: Run
         "build.toml:6:1: general.licence: unknown key `licence` in [general] [KY203]",
         "  did you mean `license`?",
         "build.toml:27:8: kernel.tiny_cuda.src[0]: expected a string, found an integer (7) [KY205]",
-        "  `kernelyard explain KY204` says more",
+        "  `kernelyard explain KY203 KY204 KY205` says more",
     ]
 
 
@@ -159,13 +181,13 @@ def test_variants_lists_the_matrix(kernelyard: Run, sample: Sample) -> None:
     assert done.stdout.splitlines() == [
         "variant                                 can be built here",
         f"{CPU}    yes",
-        "xpu                                     the backend xpu is not supported by this version",
+        "xpu                                     this version has no compiler for the backend xpu",
         f"{CUDA}  yes",
     ]
     done = kernelyard("variants", "--json", root)
     assert json.loads(done.stdout) == [
         {"variant": CPU, "obstacle": None},
-        {"variant": "xpu", "obstacle": "the backend xpu is not supported by this version"},
+        {"variant": "xpu", "obstacle": "this version has no compiler for the backend xpu"},
         {"variant": CUDA, "obstacle": None},
     ]
 
@@ -183,7 +205,7 @@ def test_build_tells_progress_on_stderr_and_results_on_stdout(kernelyard: Run, s
     assert head.split() == ["variant", "size", "time", "digest"]
     assert row.split()[0] == CPU
     assert "configuring cpu\n" in done.stderr
-    assert "[5/5] linking extension.abi3.so\n" in done.stderr
+    assert "[5/5] linking extension.so\n" in done.stderr
     assert f"checked {CPU}: " in done.stderr
     done = kernelyard("build", "tiny", "--variant", CPU, "--json", cwd=root.parent)
     (result,) = json.loads(done.stdout)
@@ -193,6 +215,34 @@ def test_build_tells_progress_on_stderr_and_results_on_stdout(kernelyard: Run, s
     assert result["id"] == json.loads((root / "build" / CPU / "metadata.json").read_bytes())["id"]
     assert result["digest"][:12] == row.split()[-1]
     assert result["size"] == sum(path.stat().st_size for path in (root / "build" / CPU).iterdir())
+
+
+def test_build_says_what_it_decided_and_what_it_removed(kernelyard: Run, sample: Sample) -> None:
+    root = sample("lookup")
+    done = kernelyard("build", root)
+    assert done.returncode == 0, done.stderr
+    assert "torch-rocm: gfx940 is left out: ROCm 7 does not compile for it\n" in done.stderr
+    assert "removing" not in done.stderr
+    edit(root / "build.toml", '["cpu", "cuda", "rocm"]', '["cpu", "cuda"]')
+    done = kernelyard("build", root)
+    assert done.returncode == 0, done.stderr
+    assert "removing build/torch-rocm: it is no longer a variant of this kernel\n" in done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["variant", "torch-cpu", "torch-cuda"]
+
+
+@pytest.mark.parametrize("capability", ["sm_90", "9", "9.0x", ""])
+def test_build_refuses_what_is_no_capability(kernelyard: Run, sample: Sample, capability: str) -> None:
+    done = kernelyard("build", sample("tiny"), "--capability", capability)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"not a CUDA capability: {capability!r} [KY222]\n  for example --capability 9.0" in done.stderr
+
+
+def test_config_show_tells_the_decisions(kernelyard: Run, sample: Sample) -> None:
+    root = sample("tiny")
+    edit(root / "build.toml", '"7.5"', '"5.2"')
+    (plan,) = json.loads(kernelyard("config", "show", root, "--variant", CUDA).stdout)
+    assert plan["decisions"] == ["[kernel.tiny_cuda] 5.2 is left out: CUDA 13.0 does not compile for it"]
+    assert plan["groups"][0]["capabilities"] == ["9.0a", "12.1+PTX"]
 
 
 @pytest.mark.compile
@@ -210,7 +260,7 @@ def test_check_says_what_is_fit_and_what_is_not(kernelyard: Run, built: Path) ->
     done = kernelyard("check", built)
     assert done.returncode == 1
     assert done.stdout.splitlines() == [
-        f"{CPU}: 1 findings",
+        f"{CPU}: 1 finding",
         "  more.py: is there, but the digest does not name it [KY113]",
         f"{CUDA}: cannot be read: It has no metadata.json, so it is half-made or of a build that is too old.",
     ]
@@ -257,6 +307,20 @@ def test_push_refuses_with_1(kernelyard: Run, built: Path, tmp_path: Path) -> No
     done = kernelyard("push", built, "--hub", tmp_path / "hub")
     assert done.returncode == 1
     assert "nothing has been built [KY522]\n  run `kernelyard build` first" in done.stderr
+
+
+@pytest.mark.compile
+@pytest.mark.network
+def test_push_of_edited_sources_ends_with_1_and_says_what_to_run(kernelyard: Run, built: Path, tmp_path: Path) -> None:
+    edit(built / "csrc" / "other.cpp", "21", "22")
+    done = kernelyard("push", built, "--hub", tmp_path / "hub")
+    assert (done.returncode, done.stdout) == (1, "")
+    what = "this variant was not built from the sources, flags and capabilities as they are now"
+    assert done.stderr.splitlines() == [
+        f"kernelyard: {built}/build/{CPU}: {what} [KY524]",
+        f"  run `kernelyard build --variant {CPU}`, or remove its folder",
+        "  `kernelyard explain KY524` says more",
+    ]
 
 
 @pytest.mark.parametrize("arguments", [[], ["--hub", "https://example.org/hub"]])

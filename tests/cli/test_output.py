@@ -42,3 +42,14 @@ def test_an_error_is_what_where_next_step_and_where_more_is_said(capsys: pytest.
         "  did you mean `a`?",
         "  `kernelyard explain KY203` says more",
     ]
+
+
+def test_the_code_stands_at_the_end_of_the_first_line(capsys: pytest.CaptureFixture[str]) -> None:
+    fail(InputError("KY421", "not fit:\n  one\n  two", hint="build it again"))
+    assert capsys.readouterr().err.splitlines() == [
+        "kernelyard: not fit: [KY421]",
+        "  one",
+        "  two",
+        "  build it again",
+        "  `kernelyard explain KY421` says more",
+    ]

@@ -12,10 +12,16 @@ from kernelyard.project.sources import Project
 from kernelyard.toolchain.assemble import Toolchain
 from kernelyard.toolchain.floor import LinkLine, load_floor
 from kernelyard.toolchain.host import HostCompiler, Tools
-from kernelyard.toolchain.parts import CudaToolkit, TorchHeaders
+from kernelyard.toolchain.parts import CudaToolkit, HeaderLibrary, TorchHeaders
 
 
-def toolchain_of(*, cuda: bool, torch: tuple[str, ...] = ("2.11",), compiler: str = "g++ (Debian) 12.2.0") -> Toolchain:
+def toolchain_of(
+    *,
+    cuda: bool,
+    torch: tuple[str, ...] = ("2.11",),
+    libraries: tuple[str, ...] = (),
+    compiler: str = "g++ (Debian) 12.2.0",
+) -> Toolchain:
     """Return a toolchain of which nothing exists: generating asks for names only."""
     machine = Path("/machine")
     toolkit = CudaToolkit(Version("13.0"), "13.0.2", machine / "cuda", Version("580.65"), 15, "digest of cuda")
@@ -29,6 +35,9 @@ def toolchain_of(*, cuda: bool, torch: tuple[str, ...] = ("2.11",), compiler: st
         tools=Tools(machine / "cmake", machine / "ninja"),
         cuda=toolkit if cuda else None,
         torch=headers,
+        libraries={
+            name: HeaderLibrary(name, "1.0", (machine / name / "include",), f"digest of {name}") for name in libraries
+        },
         floor=load_floor(),
         link=LinkLine(("-nodefaultlibs", "-L/machine/stubs"), ("/machine/stubs/libc.so", "/machine/a b.a")),
     )
@@ -38,8 +47,7 @@ def plan_of(project: Project, *variants: str) -> list[VariantPlan]:
     plans = []
     for name in variants:
         variant = VariantName.parse(name)
-        assert variant.framework_version is not None
-        plans.append(plan_variant(project.manifest, variant, variant.framework_version))
+        plans.append(plan_variant(project, variant, variant.framework_version))
     return plans
 
 

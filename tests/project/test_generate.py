@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kernelyard import __version__
+from kernelyard.build.identity import header_libraries
 from kernelyard.project.generate import render_ops, write_extension_name, write_project
 from kernelyard.project.plan import VariantPlan
 from kernelyard.project.sources import read_project
@@ -35,6 +36,9 @@ def tree(folder: Path) -> dict[str, tuple[bytes, int]]:
         ("axpy-cpu", ["torch211-cxx11-cpu-x86_64-linux", "torch213-cxx11-cpu-x86_64-linux"]),
         ("axpy-cu130", ["torch211-cxx11-cu130-x86_64-linux", "torch213-cxx11-cu130-x86_64-linux"]),
         ("named-cpu", ["torch-stable-abi211-cpu-x86_64-linux"]),
+        ("blend-cu130", ["torch211-cxx11-cu130-x86_64-linux", "torch213-cxx11-cu130-x86_64-linux"]),
+        ("scale-cu130", ["tvm-ffi01-cu130-x86_64-linux"]),
+        ("tiles-cu130", ["torch-stable-abi211-cu130-x86_64-linux"]),
     ],
 )
 def test_the_project_is_the_same_to_the_byte_on_every_machine(
@@ -43,8 +47,10 @@ def test_the_project_is_the_same_to_the_byte_on_every_machine(
     name, compute = golden.split("-")
     project = read_project(sample(name))
     folder = project.root / ".kernelyard" / compute
-    torch = ("2.11", "2.13") if name == "axpy" else ("2.11",)
-    write_project(project, make_plans(project, *variants), make_toolchain(cuda=compute != "cpu", torch=torch), folder)
+    plans = make_plans(project, *variants)
+    torch = tuple(plan.torch for plan in plans if plan.torch)
+    libraries = header_libraries(plans[0])
+    write_project(project, plans, make_toolchain(cuda=compute != "cpu", torch=torch, libraries=libraries), folder)
     written = (folder / "CMakeLists.txt").read_text("utf-8")
     expected = (GOLDEN / f"{golden}.cmake").read_text("utf-8")
     assert written == expected.replace("@version@", __version__)
@@ -75,7 +81,7 @@ def test_writing_twice_changes_nothing(sample: Sample, make_toolchain: MakeToolc
         "CMakeLists.txt",
         "toolchain.cmake",
         "cmake/kernelyard.cmake",
-        "cmake/exports.map",
+        "cmake/exports-torch.map",
         "cmake/include/registration.h",
         "cmake/torch_2.11.0.cmake",
     }
@@ -122,27 +128,65 @@ def test_the_toolchain_file_quotes_what_cmake_and_the_linker_would_take_apart(
     lines = (folder / "toolchain.cmake").read_text().splitlines()
     assert 'set(CMAKE_CXX_COMPILER "/machine/g++")' in lines
     assert 'set(CMAKE_CUDA_COMPILER "/machine/cuda/bin/nvcc")' in lines
+    at = lines.index('set("KERNELYARD_CUDA_INCLUDE"')
+    assert lines[at + 1].strip() == "/machine/cuda/include /machine/cuda/include/cccl)"
     assert 'set(KERNELYARD_STANDARD_LIBRARIES "/machine/stubs/libc.so \\"/machine/a b.a\\"")' in lines
 
 
-def test_flags_with_characters_that_mean_something_to_cmake_stay_as_they_are(
+def test_flags_are_one_string_of_which_cmake_takes_nothing_for_its_own(
     sample: Sample, make_toolchain: MakeToolchain, make_plans: MakePlans
 ) -> None:
     root = sample("tiny")
     manifest = root / "build.toml"
-    flags = r'["-DA=\"x;y\"", "-DB=$ENV{HOME}", "-DC=a b"]'
+    flags = r'["-O2", "-DA=\"x;y\"", "-DB=$ENV{HOME}", "-DC=a b", "-DD=1>0", "$<E>"]'
     manifest.write_text(manifest.read_text().replace("depends = []\n", f"depends = []\ncxx-flags = {flags}\n", 1))
     project = read_project(root)
     folder = root / ".kernelyard" / "cpu"
     plans = make_plans(project, "torch-stable-abi211-cpu-x86_64-linux")
     write_project(project, plans, make_toolchain(cuda=False), folder)
     text = (folder / "CMakeLists.txt").read_text()
-    assert r'  CXX_FLAGS "-DA=\"x\;y\"" "-DB=\$ENV{HOME}" "-DC=a b")' in text
+    words = (r"-DA=\\\"x\\$<SEMICOLON>y\\\"", r"-DB=\$ENV{HOME}", "-DC=a b", "-DD=1$<ANGLE-R>0", r"\$$<1:<>E$<ANGLE-R>")
+    quoted = " ".join(rf"\"{word}\"" for word in words)
+    assert f'  CXX_FLAGS "-O2 {quoted}"' in text
 
 
-def test_ops_names_the_build_and_is_python() -> None:
-    text = render_ops("_gray_cpu_1")
+def test_a_header_library_is_named_by_its_folder_of_this_machine_in_a_file_of_its_own(
+    sample: Sample, make_toolchain: MakeToolchain, make_plans: MakePlans
+) -> None:
+    project = read_project(sample("scale"))
+    folder = project.root / ".kernelyard" / "cpu"
+    plans = make_plans(project, "tvm-ffi01-cpu-x86_64-linux")
+    written = write_project(project, plans, make_toolchain(cuda=False, torch=(), libraries=("tvm_ffi",)), folder)
+    assert {"cmake/tvm_ffi.cmake", "cmake/exports-tvm-ffi.map"} <= written
+    assert not [name for name in written if "torch" in name]
+    assert (folder / "cmake" / "tvm_ffi.cmake").read_text().splitlines()[1:] == [
+        "add_library(tvm_ffi INTERFACE)",
+        'target_include_directories("tvm_ffi"',
+        "  SYSTEM INTERFACE /machine/tvm_ffi/include)",
+    ]
+
+
+@pytest.mark.parametrize("framework", ["torch", "torch-stable-abi"])
+def test_ops_names_the_build_and_is_python(framework: str) -> None:
+    text = render_ops(framework, "_gray_cpu_1")
     compile(text, "_ops.py", "exec")
     assert "from . import _gray_cpu_1  #" in text
     assert "ops = torch.ops._gray_cpu_1\n" in text
     assert 'return f"_gray_cpu_1::{op_name}"' in text
+
+
+def test_ops_of_what_is_not_compiled_imports_no_extension() -> None:
+    text = render_ops("torch-noarch", "_gray_cuda_1")
+    compile(text, "_ops.py", "exec")
+    assert "from ." not in text
+    assert "ops = torch.ops._gray_cuda_1\n" in text
+    assert 'return f"_gray_cuda_1::{op_name}"' in text
+
+
+def test_ops_of_tvm_ffi_imports_no_torch_and_names_the_build_for_torch_and_jax() -> None:
+    text = render_ops("tvm-ffi", "_gray_cpu_1")
+    compile(text, "_ops.py", "exec")
+    assert "import torch" not in text
+    assert 'Path(__file__).parent / "_gray_cpu_1.so"' in text
+    assert 'return f"_gray_cpu_1::{op_name}"' in text
+    assert 'return f"_gray_cpu_1.{name}"' in text

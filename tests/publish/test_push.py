@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from kernelyard.build.project import build_project
 from kernelyard.errors import CheckError, InputError, MissingError
+from kernelyard.formats.metadata import Metadata
 from kernelyard.publish import push_project
+from kernelyard.toolchain.parts import PartSource
 
 pytestmark = [pytest.mark.compile, pytest.mark.network]
 
@@ -142,3 +145,80 @@ def test_a_new_revision_moves_the_branch_and_keeps_the_old_one(project: Path, hu
     folder = hub / "kernels" / "test" / "tiny"
     assert {path.name for path in (folder / "revisions").iterdir()} == {first.revision, second.revision}
     assert second.revision in (folder / "refs.json").read_text()
+
+
+# What was not built from the sources as they are
+
+
+def refused(project: Path, hub: Path) -> CheckError:
+    """Push, and return why that was refused."""
+    with pytest.raises(CheckError) as caught:
+        push_project(project, hub)
+    assert not hub.exists()
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("csrc/other.cpp", "21", "22"),
+        ("csrc/answer.h", "int other();", "int  other();"),  # what sources include
+        ("torch-ext/tiny/__init__.py", "nothing", "nothing at all"),
+        ("build.toml", 'backend = "cpu"', 'backend = "cpu"\ncxx-flags = ["-O1"]'),
+        ("build.toml", '"csrc/answer.cpp", "csrc/other.cpp"', '"csrc/other.cpp", "csrc/answer.cpp"'),
+    ],
+)
+def test_a_build_of_other_sources_or_flags_is_refused(project: Path, hub: Path, file: str, old: str, new: str) -> None:
+    edit(project / file, old, new)
+    error = refused(project, hub)
+    assert error.code == "KY524"
+    assert error.what == "this variant was not built from the sources, flags and capabilities as they are now"
+    assert error.hint == f"run `kernelyard build --variant {CPU}`, or remove its folder"
+    assert error.place is not None
+    assert error.place.path == str(project / "build" / CPU)
+    # As it was, it is what was built: the content counts, and not when it was written.
+    edit(project / file, new, old)
+    assert push_project(project, hub).variants == (CPU,)
+
+
+def test_what_does_not_decide_behaviour_may_have_changed(project: Path, hub: Path) -> None:
+    edit(project / "build.toml", '"Apache-2.0"', '"MIT"')
+    edit(project / "build.toml", "# The least", "# The very least")
+    (project / "README.md").write_text("new\n")
+    for path in (project / "csrc").iterdir():
+        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert push_project(project, hub).variants == (CPU,)
+
+
+def test_a_build_for_one_machine_is_not_published(project: Path, hub: Path, source: PartSource) -> None:
+    (built,) = build_project(project, source=source, variants=["*-cu130-*"], capabilities=["9.0"])
+    assert Metadata.from_json((built.path / "metadata.json").read_bytes(), path="metadata.json").archs == ("9.0a",)
+    error = refused(project, hub)
+    assert error.code == "KY524"
+    assert built.name in error.hint
+    build_project(project, source=source, variants=["*-cu130-*"])
+    assert push_project(project, hub).variants == (CPU, built.name)
+
+
+def test_a_variant_that_the_manifest_no_longer_has_is_refused(project: Path, hub: Path) -> None:
+    edit(project / "build.toml", 'backends = ["cpu", "cuda"]', 'backends = ["cuda"]')
+    error = refused(project, hub)
+    assert (error.code, error.what) == ("KY524", "the manifest no longer has this variant")
+
+
+def test_a_variant_that_was_built_elsewhere_is_published_as_it_is(project: Path, hub: Path) -> None:
+    metadata = project / "build" / CPU / "metadata.json"
+    document = json.loads(metadata.read_bytes())
+    del document["kernelyard"]
+    metadata.write_text(json.dumps(document))
+    edit(project / "csrc" / "other.cpp", "21", "22")
+    assert push_project(project, hub).variants == (CPU,)
+
+
+def test_a_build_anew_of_the_same_sources_is_the_same_revision(project: Path, hub: Path, source: PartSource) -> None:
+    first = push_project(project, hub)
+    before = tree(hub)
+    shutil.rmtree(project / "build")
+    build_project(project, source=source, variants=["*-cpu-*"])
+    assert push_project(project, hub) == first
+    assert tree(hub) == before

@@ -196,7 +196,7 @@ def test_a_toolchain_for_the_cpu_has_headers_and_no_cuda(server: IndexServer, tm
     assert toolchain.cuda is None
     assert toolchain.torch["2.11"].root.joinpath("ATen/ATen.h").is_file()
     assert os.access(toolchain.compiler.path, os.X_OK)
-    assert len(toolchain.digest("2.11")) == 64
+    assert len(toolchain.digest(torch="2.11", libraries=())) == 64
     count = len(server.requests)
     again = assemble(source, backend="cpu", cuda=None, torch=[Version("2.11")])
     assert again == toolchain

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from kernelyard.project.generate import MOVE_PROJECT
 from kernelyard.store import hash_file, writing
 from kernelyard.toolchain.host import Tools
 
-__all__ = ["compile_variants"]
+__all__ = ["compile_variants", "configure"]
 
 _logger = logging.getLogger("kernelyard.build")
 
@@ -49,7 +50,7 @@ _KNOWN_CAUSES = (
     ),
     _KnownCause(
         re.compile(r"(?:torch|ATen|c10)/\S+: No such file"),
-        'add "torch" to `depends` of the section whose sources include torch\'s headers',
+        "this torch has no such header, or what includes it is in no folder of `include`; tvm-ffi has no torch",
     ),
     _KnownCause(re.compile(r"Unsupported gpu architecture"), "see `cuda-capabilities` of the section"),
     _KnownCause(re.compile(r"unsupported GNU version"), "set CXX to an older g++"),
@@ -59,13 +60,16 @@ _KNOWN_CAUSES = (
 )
 
 
-def compile_variants(folder: Path, tools: Tools, variants: Sequence[str], *, jobs: int, lock: int) -> None:
+def compile_variants(
+    folder: Path, tools: Tools, variants: Sequence[str], *, contents: Mapping[str, str], jobs: int, lock: int
+) -> None:
     """Configure a generated project where that is needed, and build some of its variants.
 
     Args:
         folder: The generated project.
         tools: CMake and Ninja.
         variants: The targets.
+        contents: Absolute path of each source -> digest of it and of all that it includes of the project.
         jobs: How many compilers run at the same time.
         lock: File descriptor of the project's lock; compilers keep it if this process is killed.
 
@@ -77,17 +81,31 @@ def compile_variants(folder: Path, tools: Tools, variants: Sequence[str], *, job
     with writing(folder, elsewhere=MOVE_PROJECT):
         log.write_bytes(b"")
         _configure(folder, tools, log, lock)
+        _forget_outdated(folder / "objects", variants, contents)
         _run([str(tools.ninja), "-C", str(folder / "objects"), f"-j{jobs}", *variants], log, folder, lock)
 
 
-def _configure(folder: Path, tools: Tools, log: Path, lock: int) -> None:
+def configure(folder: Path, tools: Tools) -> None:
+    """Configure a generated project in which nobody else works, and compile nothing.
+
+    Raises:
+        EnvironmentProblemError: CMake cannot use the toolchain (KY413) or cannot be run (KY412).
+    """
+    log = folder / "build.log"
+    with writing(folder, elsewhere=MOVE_PROJECT):
+        log.write_bytes(b"")
+        _configure(folder, tools, log, None)
+
+
+def _configure(folder: Path, tools: Tools, log: Path, lock: int | None) -> None:
     """Run CMake, unless it came to its end here and with this toolchain. Objects of another one are removed.
 
     The folder counts, because a copy of a project would otherwise go on compiling the sources of the original.
     """
     objects, toolchain = folder / "objects", folder / "toolchain.cmake"
     stamp, wanted = objects / "configured", f"{hash_file(toolchain)} {folder}\n"
-    if stamp.is_file() and stamp.read_text("utf-8") == wanted:
+    whole = all(_has_content(objects / name) for name in ("build.ninja", "CMakeCache.txt"))
+    if whole and stamp.is_file() and stamp.read_bytes() == wanted.encode():
         return
     if objects.exists():
         shutil.rmtree(objects)
@@ -95,10 +113,36 @@ def _configure(folder: Path, tools: Tools, log: Path, lock: int) -> None:
     command = [str(tools.cmake), "-S", str(folder), "-B", str(objects), "-G", "Ninja"]
     command += [f"-DCMAKE_TOOLCHAIN_FILE={toolchain}", f"-DCMAKE_MAKE_PROGRAM={tools.ninja}"]
     _run(command, log, folder, lock)
-    stamp.write_text(wanted, "utf-8")
+    stamp.write_bytes(wanted.encode())
 
 
-def _run(command: list[str], log: Path, folder: Path, lock: int) -> None:
+def _forget_outdated(objects: Path, variants: Sequence[str], contents: Mapping[str, str]) -> None:
+    """Remove objects whose sources have another content than when they were compiled.
+
+    Ninja goes by times, and a file that replaces another can be older than the object (`mv`, `cp -p`, `tar`); nor does
+    it know of a header that now comes first in the include folders. The id goes by content, and so must the objects.
+    """
+    record = objects / "contents.json"
+    try:
+        before = json.loads(record.read_bytes())
+    except (FileNotFoundError, ValueError):
+        before = {}
+    for entry in json.loads((objects / "compile_commands.json").read_bytes()):
+        source = entry["file"]
+        if source in contents and before.get(source) != contents[source]:
+            (objects / entry["output"]).unlink(missing_ok=True)
+    record.write_text(json.dumps({**before, **contents}), "utf-8")
+    for variant in variants:
+        # The linker's map is evidence: where it is gone, the link is done again.
+        if not _has_content(objects / "variants" / variant / "extension.map"):
+            (objects / "variants" / variant / "extension.so").unlink(missing_ok=True)
+
+
+def _has_content(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0
+
+
+def _run(command: list[str], log: Path, folder: Path, lock: int | None) -> None:
     environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
     environment |= {"LC_ALL": "C", "SOURCE_DATE_EPOCH": "0", "NINJA_STATUS": "[%f/%t] "}
     lines: list[str] = []
@@ -112,7 +156,7 @@ def _run(command: list[str], log: Path, folder: Path, lock: int) -> None:
                 text=True,
                 errors="replace",
                 env=environment,
-                pass_fds=(lock,),
+                pass_fds=() if lock is None else (lock,),
             )
         except OSError as error:
             raise EnvironmentProblemError("KY412", f"cannot run {command[0]}: {error.strerror}") from None

@@ -10,19 +10,18 @@ from kernelyard.project.plan import VariantPlan
 from kernelyard.project.sources import Project
 from kernelyard.toolchain.assemble import Toolchain
 
-__all__ = ["build_id", "extension_name"]
+__all__ = ["build_id", "extension_name", "header_libraries", "source_contents", "source_digest"]
 
 #: Changes when the generated files change what a build does: macros, flags, the layout of a variant.
-_TEMPLATES = 1
+_TEMPLATES = 3
 _LENGTH = 12
 
 
-def build_id(project: Project, plan: VariantPlan, toolchain: Toolchain) -> str:
-    """Return the id of a variant, 12 hexadecimal digits.
+def source_digest(project: Project, plan: VariantPlan) -> str:
+    """Return the sha256 of what the author decides of a variant.
 
     It covers the compiled sources with every file of the project that they include, the shipped Python files, the
-    flags and capabilities, and the toolchain; not the version, licence, addresses or the card. Line endings do not
-    matter.
+    flags and capabilities; not the version, licence, addresses or the card. Line endings do not matter.
     """
     groups = (plan.binding, *plan.groups)
     sources = {
@@ -30,14 +29,46 @@ def build_id(project: Project, plan: VariantPlan, toolchain: Toolchain) -> str:
         for group in groups
         for name in project.with_includes(group.sources, (*group.include, *plan.binding.include))
     }
+    # What was decided about a request is in its result; the sentences about it may change.
+    described_plan = {key: value for key, value in plan.to_json().items() if key != "decisions"}
     described = {
         "templates": _TEMPLATES,
-        "plan": plan.to_json(),
-        "toolchain": toolchain.digest(plan.torch),
+        "plan": described_plan,
         "sources": {name: _normalised(project.root / name) for name in sorted(sources)},
         "package": {name: _normalised(path) for name, path in project.python_files().items()},
     }
-    return sha256(canonical_json(described)).hexdigest()[:_LENGTH]
+    return sha256(canonical_json(described)).hexdigest()
+
+
+def source_contents(project: Project, plan: VariantPlan) -> dict[str, str]:
+    """Return, for the absolute path of each compiled source, a digest of it and of all that it includes."""
+    contents = {}
+    for group in (plan.binding, *plan.groups):
+        for source in group.sources:
+            digest = sha256()
+            for name in project.with_includes([source], (*group.include, *plan.binding.include)):
+                digest.update(f"{name} {sha256((project.root / name).read_bytes()).hexdigest()}\n".encode())
+            contents[str(project.root / source)] = digest.hexdigest()
+    return contents
+
+
+def build_id(sources: str, plan: VariantPlan, toolchain: Toolchain | None) -> str:
+    """Return the id of a variant, 12 hexadecimal digits: of its sources and of what they are built with.
+
+    Args:
+        sources: What :func:`source_digest` says.
+        plan: Of the variant.
+        toolchain: That it is built with; None where nothing is compiled.
+    """
+    made_with = ""
+    if toolchain is not None:
+        made_with = toolchain.digest(torch=plan.torch, libraries=header_libraries(plan), linked=plan.link)
+    return sha256(f"{sources}\n{made_with}\n".encode()).hexdigest()[:_LENGTH]
+
+
+def header_libraries(plan: VariantPlan) -> tuple[str, ...]:
+    """Return the names of the header libraries other than torch that a variant is compiled against."""
+    return (*plan.libraries, *(["tvm_ffi"] if plan.tvm_ffi else []))
 
 
 def extension_name(project: Project, plan: VariantPlan, identity: str) -> str:

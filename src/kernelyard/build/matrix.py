@@ -7,13 +7,17 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from kernelyard.errors import InputError
-from kernelyard.formats.manifest import Manifest, TorchSettings
+from kernelyard.formats.manifest import Manifest, TorchNoarch, TorchSettings, TvmFfiSettings
 from kernelyard.formats.tables import nearest
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
 from kernelyard.toolchain.parts import known_cuda, known_torch
 
-__all__ = ["MatrixEntry", "matrix", "select"]
+__all__ = ["MatrixEntry", "has_left", "matrix", "select"]
+
+
+#: The version of tvm-ffi that variants are named after; the exact release of its headers is pinned in `pins.toml`.
+TVM_FFI = Version("0.1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +27,13 @@ class MatrixEntry:
     Attributes:
         name: The variant's name; the backend alone where no version of it can be built.
         variant: The parsed name; None where nothing can be built.
-        torch: The version whose headers are used.
+        headers: The version of torch or tvm-ffi whose headers are used; None where nothing is compiled.
         obstacle: Why it cannot be built here, None where it can.
     """
 
     name: str
     variant: VariantName | None
-    torch: Version | None
+    headers: Version | None
     obstacle: str | None
 
 
@@ -68,37 +72,52 @@ def select(entries: Sequence[MatrixEntry], patterns: Sequence[str]) -> tuple[Mat
     return tuple(chosen.values())
 
 
+def has_left(manifest: Manifest, variant: VariantName) -> bool:
+    """Whether a kernel no longer has a variant that it may have had.
+
+    Of toolkits and systems that are not known here nothing is said: they may be known where such a variant was built.
+    """
+    compiled = variant.framework != "torch-noarch"
+    toolkits = {"cpu", *(f"cu{version.replace('.', '')}" for version in known_cuda())}
+    if compiled and (variant.compute not in toolkits or variant.os != "linux"):
+        return False
+    entries = matrix(manifest, platform=variant.platform) if compiled else matrix(manifest)
+    return str(variant) not in {entry.name for entry in entries if entry.obstacle is None}
+
+
 def _of_backend(manifest: Manifest, backend: str, platform: str) -> Iterator[MatrixEntry]:
     settings = manifest.framework
-    if backend not in {"cpu", "cuda"}:
-        yield MatrixEntry(backend, None, None, f"the backend {backend} is not supported by this version")
+    if isinstance(settings, TorchNoarch):
+        variant = VariantName("torch-noarch", None, None, backend, None, "", "")
+        yield MatrixEntry(str(variant), variant, None, None)
         return
-    if not isinstance(settings, TorchSettings):
-        framework = manifest.framework_of(backend)
-        yield MatrixEntry(backend, None, None, f"the framework {framework} is not supported by this version")
+    if backend not in {"cpu", "cuda"}:
+        yield MatrixEntry(backend, None, None, f"this version has no compiler for the backend {backend}")
         return
     cpu, os = platform.split("-")
     bounds = manifest.general.of_backend.get(backend)
     toolkits = [Version(text) for text in known_cuda()] if backend == "cuda" else [None]
     for toolkit in toolkits:
         outside = toolkit is not None and bounds is not None and not _within(toolkit, bounds.minver, bounds.maxver)
-        for framework_version, torch in _torch_versions(settings, backend):
-            stable = backend in settings.stable_abi
+        for framework_version, headers in _framework_versions(settings, backend):
+            framework = manifest.framework_of(backend)
             variant = VariantName(
-                framework="torch-stable-abi" if stable else "torch",
+                framework=framework,
                 framework_version=framework_version,
-                cxx11_abi=None if stable else True,
+                cxx11_abi=True if framework == "torch" else None,
                 backend=backend,
                 backend_version=toolkit,
                 cpu=cpu,
                 os=os,
             )
             obstacle = "general.cuda.minver or maxver leaves this toolkit out" if outside else None
-            yield MatrixEntry(str(variant), variant, torch, obstacle)
+            yield MatrixEntry(str(variant), variant, headers, obstacle)
 
 
-def _torch_versions(settings: TorchSettings, backend: str) -> list[tuple[Version, Version]]:
+def _framework_versions(settings: TorchSettings | TvmFfiSettings, backend: str) -> list[tuple[Version, Version]]:
     """Return pairs of the version in the name and the version whose headers are used."""
+    if isinstance(settings, TvmFfiSettings):
+        return [(TVM_FFI, TVM_FFI)]
     known = [Version(text) for text in known_torch()]
     target = settings.stable_abi.get(backend)
     if target is None:

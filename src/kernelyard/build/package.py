@@ -5,15 +5,17 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelyard.check import Evidence, Finding, check_variant, gather
-from kernelyard.check.symbols import python_stable_abi
+from kernelyard.check.facts import found_facts
+from kernelyard.check.files import EXTENSION_FILE
 from kernelyard.errors import CheckError, EnvironmentProblemError, Place
-from kernelyard.formats.facts import DeviceImage, Facts
+from kernelyard.formats.facts import Facts
 from kernelyard.formats.manifest import KernelDependency, Manifest
 from kernelyard.formats.metadata import Metadata
+from kernelyard.formats.python_depends import bare_names, package_requirements
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
 from kernelyard.hub.folder import hash_tree
@@ -24,7 +26,7 @@ from kernelyard.store import writing
 from kernelyard.toolchain.assemble import Toolchain
 from kernelyard.toolchain.floor import forbidden_archive_members
 
-__all__ = ["UnfitError", "package_variant"]
+__all__ = ["Build", "UnfitError", "package_variant"]
 
 
 class UnfitError(CheckError):
@@ -40,17 +42,34 @@ class UnfitError(CheckError):
 _MOST_SHOWN = 12
 
 
-def package_variant(
-    project: Project, plan: VariantPlan, toolchain: Toolchain, *, name: str, built: Path, aside: Path
-) -> Path:
+@dataclass(frozen=True, slots=True)
+class Build:
+    """One variant that has been compiled, before it is packaged.
+
+    Attributes:
+        project: The author's.
+        plan: Of the variant.
+        toolchain: That it was built with; None where nothing is compiled.
+        name: The unique name of the build.
+        sources: The digest of what it was built from.
+        source_commit: The commit of the sources, None where they are not in one.
+        linked: The folder with the linked ``extension.so`` and the linker's map; None where nothing is compiled.
+    """
+
+    project: Project
+    plan: VariantPlan
+    toolchain: Toolchain | None
+    name: str
+    sources: str
+    source_commit: str | None
+    linked: Path | None
+
+
+def package_variant(build: Build, *, aside: Path) -> Path:
     """Make the variant directory and move it to its place.
 
     Args:
-        project: The author's.
-        plan: Of the variant.
-        toolchain: That it was built with.
-        name: The unique name of the build.
-        built: The folder with the linked ``extension.abi3.so`` and the linker's map.
+        build: What is packaged.
         aside: A folder on the same file system as ``build/``, for what is not finished.
 
     Returns:
@@ -60,15 +79,19 @@ def package_variant(
         UnfitError: A check refuses the build; ``build/`` is as it was.
         EnvironmentProblemError: The disk is full or a folder cannot be written.
     """
-    final = project.root / "build" / plan.name
-    with writing(project.root, elsewhere=MOVE_PROJECT):
+    plan, root = build.plan, build.project.root
+    final = root / "build" / plan.name
+    with writing(root, elsewhere=MOVE_PROJECT):
         work = aside / uuid.uuid4().hex / plan.name
         work.mkdir(parents=True)
         try:
-            _copy_files(project, name, built, work)
-            refused = _check_archive_members(built, name)
-            evidence = _describe(project, plan, toolchain, name, work)
-            findings = (*refused, *check_variant(evidence))
+            _copy_package(build, work)
+            refused: tuple[Finding, ...] = ()
+            if build.linked is not None:
+                extension = EXTENSION_FILE[plan.framework].format(build.name)
+                work.joinpath(extension).write_bytes((build.linked / "extension.so").read_bytes())
+                refused = _check_archive_members(build.linked, extension)
+            findings = (*refused, *check_variant(_describe(build, work)))
             if findings:
                 raise UnfitError(plan.name, findings)
             _replace_folder(work, final)
@@ -77,27 +100,27 @@ def package_variant(
     return final
 
 
-def _copy_files(project: Project, name: str, built: Path, work: Path) -> None:
-    for inside, path in project.python_files().items():
+def _copy_package(build: Build, work: Path) -> None:
+    for inside, path in build.project.python_files().items():
         target = work / inside
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(path.read_bytes())
-    work.joinpath("_ops.py").write_text(render_ops(name), "utf-8")
-    work.joinpath(f"{name}.abi3.so").write_bytes((built / "extension.abi3.so").read_bytes())
+    work.joinpath("_ops.py").write_text(render_ops(build.plan.framework, build.name), "utf-8")
 
 
-def _describe(project: Project, plan: VariantPlan, toolchain: Toolchain, name: str, work: Path) -> Evidence:
+def _describe(build: Build, work: Path) -> Evidence:
     """Write ``metadata.json`` and return what the folder then shows."""
-    general = project.manifest.general
+    manifest, plan = build.project.manifest, build.plan
+    general = manifest.general
     metadata = Metadata(
         name=general.name,
-        id=name,
+        id=build.name,
         version=general.version,
         license=general.license,
         backend=plan.backend,
         archs=plan.capabilities or None,
-        python_depends=_python_depends(project.manifest, plan.backend),
-        kernel_depends=tuple(map(_dependency, _kernel_depends(project.manifest, plan.backend))),
+        python_depends=bare_names(_requirements(manifest, plan.backend), plan.backend),
+        kernel_depends=tuple(map(_dependency, _kernel_depends(manifest, plan.backend))),
         upstream=general.upstream,
         source=general.source,
         digest_algorithm="sha256",
@@ -105,56 +128,31 @@ def _describe(project: Project, plan: VariantPlan, toolchain: Toolchain, name: s
     )
     path = work / "metadata.json"
     path.write_bytes(metadata.to_json())
-    facts = _facts(gather(work), plan, toolchain)
-    path.write_bytes(replace(metadata, facts=facts).to_json())
+    facts = _facts(gather(work), build)
+    path.write_bytes(replace(metadata, facts=facts, sources=build.sources, source_commit=build.source_commit).to_json())
     return gather(work)
 
 
-def _facts(evidence: Evidence, plan: VariantPlan, toolchain: Toolchain) -> Facts:
+def _facts(evidence: Evidence, build: Build) -> Facts:
     """Return what is true of the binaries, not what was intended."""
-    libraries = evidence.libraries
-    undefined = {symbol.name for library in libraries for symbol in library.elf.undefined}
-    images = {
-        DeviceImage(code.kind, code.capability, Version(code.ptx_isa) if code.ptx_isa else None)
-        for library in libraries
-        for code in library.device_code
-        if code.runnable
-    }
-    known = python_stable_abi()
-    python = max((known[symbol] for symbol in undefined if symbol in known), default=(3, 2))
-    torch = Version(plan.stable_abi or plan.torch)
-    return replace(
+    plan, toolchain = build.plan, build.toolchain
+    torch = plan.stable_abi or plan.torch
+    intended = replace(
         Facts.of_name(VariantName.parse(plan.name)),
-        glibc=_newest_glibc(evidence),
-        torch=torch,
-        # The binary may run on something older; the Python files beside it are written for the floor.
-        python=Version("3.9") if python <= (3, 9) else Version(f"{python[0]}.{python[1]}"),
-        driver=toolchain.cuda.driver if toolchain.cuda else None,
-        images=tuple(sorted(images, key=lambda image: (image.kind, image.capability))),
-        needed=tuple(sorted({name for library in libraries for name in library.elf.needed})),
-        undefined=tuple(sorted(undefined)),
-        requirements=evidence.metadata.python_depends,
+        torch=Version(torch) if torch else None,
+        driver=toolchain.cuda.driver if toolchain and toolchain.cuda else None,
+        requirements=package_requirements(_requirements(build.project.manifest, plan.backend)),
     )
+    return found_facts(evidence, intended)
 
 
-def _newest_glibc(evidence: Evidence) -> Version | None:
-    versions = [
-        Version(version.removeprefix("GLIBC_"))
-        for library in evidence.libraries
-        for wanted in library.elf.version_needs.values()
-        for version in wanted
-        if version.startswith("GLIBC_") and version[6:7].isdigit()
-    ]
-    return max(versions, default=None)
-
-
-def _check_archive_members(built: Path, name: str) -> tuple[Finding, ...]:
+def _check_archive_members(built: Path, extension: str) -> tuple[Finding, ...]:
     members = forbidden_archive_members((built / "extension.map").read_text("utf-8", errors="replace"))
     return tuple(
         Finding(
             "KY114",
             f"would carry a hidden second copy of libstdc++'s {member}, which a process must have once",
-            f"{name}.abi3.so",
+            extension,
             "avoid the feature, or build with an older g++ (set CXX)",
         )
         for member in members
@@ -176,7 +174,7 @@ def _replace_folder(work: Path, final: Path) -> None:
     work.rename(final)
 
 
-def _python_depends(manifest: Manifest, backend: str) -> tuple[str, ...]:
+def _requirements(manifest: Manifest, backend: str) -> tuple[str, ...]:
     of_backend = manifest.general.of_backend.get(backend)
     both = (*manifest.general.python_depends, *(of_backend.python_depends if of_backend else ()))
     return tuple(dict.fromkeys(both))

@@ -9,23 +9,28 @@ import os
 import shutil
 import subprocess
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelyard.build.compile import compile_variants
-from kernelyard.build.identity import build_id, extension_name
-from kernelyard.build.matrix import MatrixEntry, matrix, select
-from kernelyard.build.package import package_variant
+from kernelyard.build.generate_step import run_steps
+from kernelyard.build.identity import build_id, extension_name, header_libraries, source_contents, source_digest
+from kernelyard.build.matrix import MatrixEntry, has_left, matrix, select
+from kernelyard.build.package import Build, package_variant
+from kernelyard.errors import InputError, Place
 from kernelyard.formats.index import Index, VariantEntry
+from kernelyard.formats.manifest import Manifest
 from kernelyard.formats.variant import VariantName
-from kernelyard.hub.folder import FolderHub
+from kernelyard.formats.versions import Version
+from kernelyard.hub.folder import FolderHub, FolderVariant
 from kernelyard.project.generate import MOVE_PROJECT, write_extension_name, write_project
 from kernelyard.project.plan import VariantPlan, plan_variant
 from kernelyard.project.sources import Project, read_project
 from kernelyard.store import writing
-from kernelyard.toolchain.assemble import assemble
+from kernelyard.toolchain.assemble import Toolchain, assemble
 from kernelyard.toolchain.parts import PartSource
 
 __all__ = ["WORK_FOLDER", "BuiltVariant", "build_project", "write_index"]
@@ -65,7 +70,12 @@ class _Job:
 
 
 def build_project(
-    root: Path, *, source: PartSource, variants: Sequence[str] = (), jobs: int | None = None
+    root: Path,
+    *,
+    source: PartSource,
+    variants: Sequence[str] = (),
+    capabilities: Sequence[str] = (),
+    jobs: int | None = None,
 ) -> tuple[BuiltVariant, ...]:
     """Build variants of a project into ``build/``.
 
@@ -73,6 +83,7 @@ def build_project(
         root: The project's folder.
         source: Provides toolkits and headers.
         variants: Globs over variant names; none for all that can be built here.
+        capabilities: CUDA capabilities to compile for in place of the manifest's, for a build that is not published.
         jobs: Compilers at the same time; None for one per core.
 
     Raises:
@@ -81,6 +92,7 @@ def build_project(
         UnfitError: A check refuses a build; what was in ``build/`` stays.
         EnvironmentProblemError: Compiler, network, disk or permissions.
     """
+    _refuse_odd_path(root.resolve())
     root = root.resolve()  # CMake and Ninja have a current folder of their own
     project = read_project(root)
     chosen = select(matrix(project.manifest, platform=source.platform), variants)
@@ -90,15 +102,29 @@ def build_project(
     with _alone(work / "lock") as lock:
         # Builds that were killed may have left something there.
         shutil.rmtree(work / ASIDE, ignore_errors=True)
+        _remove_stale(project, source.platform)
+        run_steps(project, [entry.variant for entry in chosen if entry.variant is not None], aside=work / ASIDE)
         built: list[BuiltVariant] = []
         try:
-            for compute, group in _by_toolkit(project, chosen).items():
+            for compute, group in _by_toolkit(project, chosen, capabilities).items():
                 built.extend(_build_group(project, group, source, work / compute, parallel=jobs or _cores(), lock=lock))
         finally:
             # Also after a failure: variants of other toolkits are in their place by then, and the index is to say so.
             if built:
                 write_index(project)
     return tuple(built)
+
+
+def _refuse_odd_path(root: Path) -> None:
+    """Refuse a folder that CMake, Ninja or the linker would take for something else than a path."""
+    found = next((text for text in (";", '"', "\\", ",", ">", "<", "%", "\n", "${", "$<") if text in str(root)), None)
+    if found is not None:
+        raise InputError(
+            "KY403",
+            f"the project's path has a {found!r} in it, which build tools take for a sign of theirs",
+            hint="move the project to a folder without it",
+            place=Place(str(root)),
+        )
 
 
 def write_index(project: Project) -> Index:
@@ -110,20 +136,63 @@ def write_index(project: Project) -> Index:
     folder = project.root / "build"
     hub = FolderHub.find(folder)
     assert hub is not None  # noqa: S101 - a build has just put a variant there
-    index = replace(hub.index, source_commit=_source_commit(project.root))
-    aside = folder / "index.json.new"
+    # A variant knows what it was built from; the work tree may have moved on since.
+    commits = {variant.metadata.source_commit for variant in hub.variants}
+    index = replace(hub.index, source_commit=commits.pop() if len(commits) == 1 else None)
+    aside = folder / f"index.json.{uuid.uuid4().hex}"
     with writing(folder, elsewhere=MOVE_PROJECT):
-        aside.write_bytes(index.to_json())
-        aside.replace(folder / "index.json")
+        try:
+            aside.write_bytes(index.to_json())
+            aside.replace(folder / "index.json")
+        finally:
+            aside.unlink(missing_ok=True)
     return index
 
 
-def _by_toolkit(project: Project, entries: Sequence[MatrixEntry]) -> dict[str, list[_Job]]:
+def _remove_stale(project: Project, platform: str) -> None:
+    """Remove variants that an earlier state of the manifest had: they would be published, and loaded, as if current.
+
+    Those of another version or name go, and of this machine's platform those that the matrix no longer has. What was
+    built elsewhere for another platform stays.
+    """
+    folder = project.root / "build"
+    hub = FolderHub.find(folder)
+    if hub is None or hub.path != folder:
+        return
+    stale = [variant for variant in hub.variants if _is_stale(variant, project.manifest, platform)]
+    for variant in stale:
+        _logger.warning("removing build/%s: it is no longer a variant of this kernel", variant.name)
+        with writing(project.root, elsewhere=MOVE_PROJECT):
+            _remove(folder / variant.name)
+    # The index follows at once, for what is built next may fail.
+    if stale and len(stale) < len(hub.variants):
+        write_index(project)
+    elif stale:
+        folder.joinpath("index.json").unlink(missing_ok=True)
+
+
+def _is_stale(variant: FolderVariant, manifest: Manifest, platform: str) -> bool:
+    of, name = variant.metadata, VariantName.parse(variant.name)
+    if (of.name, of.version) != (manifest.general.name, manifest.general.version):
+        return True
+    return of.sources is not None and name.platform in {platform, ""} and has_left(manifest, name)
+
+
+def _remove(folder: Path) -> None:
+    # What a link leads to belongs to somebody else.
+    if folder.is_symlink():
+        folder.unlink()
+    else:
+        shutil.rmtree(folder)
+
+
+def _by_toolkit(project: Project, entries: Sequence[MatrixEntry], capabilities: Sequence[str]) -> dict[str, list[_Job]]:
     groups: dict[str, list[_Job]] = {}
     for entry in entries:
         assert entry.variant is not None  # noqa: S101 - only variants that can be built are selected
-        assert entry.torch is not None  # noqa: S101
-        plan = plan_variant(project.manifest, entry.variant, entry.torch)
+        plan = plan_variant(project, entry.variant, entry.headers, only=capabilities)
+        for decision in plan.decisions:
+            _logger.warning("%s: %s", plan.name, decision)
         groups.setdefault(entry.variant.compute, []).append(_Job(entry, entry.variant, plan))
     return groups
 
@@ -132,29 +201,41 @@ def _build_group(
     project: Project, jobs: list[_Job], source: PartSource, folder: Path, *, parallel: int, lock: int
 ) -> Iterator[BuiltVariant]:
     started = time.monotonic()
-    first = jobs[0].variant
-    torch = [job.entry.torch for job in jobs if job.entry.torch is not None]
-    toolchain = assemble(source, backend=first.backend, cuda=first.backend_version, torch=torch)
-    write_project(project, [job.plan for job in jobs], toolchain, folder)
-    names = {}
-    for job in jobs:
-        names[job.plan.name] = extension_name(project, job.plan, build_id(project, job.plan, toolchain))
-        write_extension_name(folder, job.plan.name, names[job.plan.name])
-    compile_variants(folder, toolchain.tools, [job.plan.name for job in jobs], jobs=parallel, lock=lock)
-    for job in jobs:
-        path = package_variant(
-            project,
-            job.plan,
-            toolchain,
-            name=names[job.plan.name],
-            built=folder / "objects" / "variants" / job.plan.name,
-            aside=folder.parent / ASIDE,
-        )
+    toolchain = _toolchain(source, jobs) if jobs[0].plan.compiled else None
+    builds = [_prepare(project, job.plan, toolchain, folder) for job in jobs]
+    if toolchain is not None:
+        write_project(project, [job.plan for job in jobs], toolchain, folder)
+        for build in builds:
+            write_extension_name(folder, build.plan.name, build.name)
+        contents = {path: digest for job in jobs for path, digest in source_contents(project, job.plan).items()}
+        names = [job.plan.name for job in jobs]
+        compile_variants(folder, toolchain.tools, names, contents=contents, jobs=parallel, lock=lock)
+    for build in builds:
+        path = package_variant(build, aside=folder.parent / ASIDE)
         hub = FolderHub.find(path)
         assert hub is not None  # noqa: S101 - it has just been written
         entry = hub.variants[0].entry()
-        _logger.info("checked %s: %d bytes", job.plan.name, entry.size)
-        yield BuiltVariant(job.plan.name, path, entry, time.monotonic() - started)
+        _logger.info("checked %s: %d bytes", build.plan.name, entry.size)
+        yield BuiltVariant(build.plan.name, path, entry, time.monotonic() - started)
+
+
+def _prepare(project: Project, plan: VariantPlan, toolchain: Toolchain | None, folder: Path) -> Build:
+    sources = source_digest(project, plan)
+    name = extension_name(project, plan, build_id(sources, plan, toolchain))
+    linked = folder / "objects" / "variants" / plan.name if toolchain is not None else None
+    return Build(project, plan, toolchain, name, sources, source_commit(project.root), linked)
+
+
+def _toolchain(source: PartSource, jobs: Sequence[_Job]) -> Toolchain:
+    first = jobs[0].variant
+    return assemble(
+        source,
+        backend=first.backend,
+        cuda=first.backend_version,
+        torch=[Version(job.plan.torch) for job in jobs if job.plan.torch],
+        libraries=sorted({name for job in jobs for name in header_libraries(job.plan)}),
+        linked=sorted({name for job in jobs for name in job.plan.link}),
+    )
 
 
 @contextmanager
@@ -181,7 +262,7 @@ def _alone(path: Path) -> Iterator[int]:
         os.close(lock)
 
 
-def _source_commit(root: Path) -> str | None:
+def source_commit(root: Path) -> str | None:
     """Return the commit of a clean work tree, None where there is none or it has changes."""
     git = shutil.which("git")
     if git is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kernelyard.check.evidence import Evidence, Finding
-from kernelyard.formats.capability import Capability
+from kernelyard.formats.capability import Capability, InvalidCapability
 
 __all__ = ["check_device_code", "promised_images"]
 
@@ -18,7 +18,11 @@ def check_device_code(evidence: Evidence) -> Iterator[Finding]:
     """
     if evidence.name is None or evidence.name.backend != "cuda" or not evidence.libraries:
         return
-    promised = promised_images(evidence.metadata.archs or ())
+    try:
+        promised = promised_images(evidence.metadata.archs or ())
+    except InvalidCapability as error:
+        yield Finding("KY108", f"the metadata promises nonsense: {error}", "metadata.json")
+        return
     for library in evidence.libraries:
         found = {(code.kind, code.capability) for code in library.device_code if code.runnable}
         for kind, capability in sorted(promised - found):

@@ -96,6 +96,12 @@ def gather(root: Path, *, name: str | None = None) -> Evidence:
         libraries=tuple(
             Library(path, read_elf(root / path), read_device_code(root / path))
             for path in files
-            if path.endswith(".so")
+            if _is_elf(root / path)
         ),
     )
+
+
+def _is_elf(path: Path) -> bool:
+    # By content: `libz.so.1` and an extension without an ending are libraries too.
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from kernelyard.check.evidence import Evidence, Finding
 from kernelyard.formats.digest import UNHASHED
 
-__all__ = ["check_files"]
+__all__ = ["EXTENSION_FILE", "check_files"]
+
+#: Framework -> how the extension's file is named after the id; noarch variants have none.
+EXTENSION_FILE = {"torch": "{}.abi3.so", "torch-stable-abi": "{}.abi3.so", "tvm-ffi": "{}.so"}
 
 
 def check_files(evidence: Evidence) -> Iterator[Finding]:
@@ -19,10 +22,12 @@ def check_files(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("KY111", f"the name says {evidence.name.backend}, the metadata {said}", "metadata.json")
     if "__init__.py" not in evidence.files:
         yield Finding("KY112", "is not a Python package: there is no __init__.py", ".")
-    compiled = evidence.name is not None and evidence.name.framework in {"torch", "torch-stable-abi"}
-    extension = f"{evidence.metadata.id}.abi3.so"
-    if compiled and extension not in evidence.files:
+    pattern = EXTENSION_FILE.get(evidence.name.framework) if evidence.name is not None else None
+    extension = pattern.format(evidence.metadata.id) if pattern else None
+    if extension is not None and extension not in evidence.files:
         yield Finding("KY112", f"there is no extension {extension}, as the id promises", ".")
+    elif extension is not None and extension not in {library.path for library in evidence.libraries}:
+        yield Finding("KY112", "is the extension by its name, but is no ELF file", extension)
     yield from _check_digest(evidence)
 
 

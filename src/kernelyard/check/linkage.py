@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kernelyard.check.evidence import Evidence, Finding, Library
+from kernelyard.toolchain.assemble import TVM_FFI_LIBRARY
+from kernelyard.toolchain.cuda_libraries import library_sonames
 from kernelyard.toolchain.floor import TORCH_LIBRARIES, load_floor
 
 __all__ = ["check_linkage"]
@@ -17,9 +19,11 @@ def check_linkage(evidence: Evidence) -> Iterator[Finding]:
     allowed = {*load_floor(cpu=evidence.name.cpu).libraries}
     if evidence.name.framework in {"torch", "torch-stable-abi"}:
         allowed |= {name for name in TORCH_LIBRARIES if evidence.name.backend == "cuda" or "cuda" not in name}
+    if evidence.name.framework == "tvm-ffi":
+        allowed.add(TVM_FFI_LIBRARY)
     if evidence.name.backend == "cuda":
-        # The driver's library comes with the driver; it is never shipped.
-        allowed.add("libcuda.so.1")
+        # The driver's library comes with the driver, those of the toolkit with torch; none of them is ever shipped.
+        allowed |= {"libcuda.so.1", *library_sonames(evidence.name.backend_version).values()}
     for library in evidence.libraries:
         yield from _check_library(library, allowed)
         if library.elf.machine != evidence.name.cpu:
@@ -38,7 +42,7 @@ def _check_library(library: Library, allowed: set[str]) -> Iterator[Finding]:
                 "KY103",
                 f"needs the library {needed}, which a user's system need not have",
                 library.path,
-                "link it statically, or do without it",
+                "link it statically, or do without it; libraries of the toolkit are named in `link`",
             )
     for kind, value in (("RPATH", elf.rpath), ("RUNPATH", elf.runpath)):
         if value is not None:

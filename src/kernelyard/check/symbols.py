@@ -5,29 +5,39 @@ An unversioned name such as ``__libc_single_threaded`` passes any check that loo
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import cache
+from importlib.resources import files
 
 from kernelyard.binary import DynamicSymbol
 from kernelyard.check.evidence import Evidence, Finding, Library
 from kernelyard.formats.floor import Floor
+from kernelyard.formats.versions import Version
+from kernelyard.toolchain.cuda_libraries import library_of_symbol, library_sonames
 from kernelyard.toolchain.floor import load_floor
 
-__all__ = ["check_symbols", "python_stable_abi", "symbol_owner"]
+__all__ = ["check_symbols", "python_stable_abi", "shim_version", "symbol_owner"]
 
 #: The limited API of this Python is what builds promise.
 _PYTHON = (3, 9)
 
-#: Prefixes of torch's stable C interface (torch/csrc/inductor/aoti_torch/c/shim.h, torch/csrc/stable/c/shim.h).
-_TORCH_STABLE = ("aoti_torch_", "torch_")
-#: Parts of mangled names that only torch's own C++ has: namespaces at, c10, caffe2, torch.
-_TORCH_CXX = ("2at", "3c10", "6caffe2", "5torch")
+#: The C interface of tvm-ffi (tvm/ffi/c_api.h).
+_TVM_FFI = "TVMFFI"
+#: Mangled names of what is in one of torch's namespaces: at, c10, caffe2, torch. It is the name's own namespace that
+#: counts, after what the ABI puts before it (vtables, type information, guards, qualifiers), and not that of a
+#: parameter: `_Z4axpyRN2at6TensorE` is a function of the author's.
+_TORCH_CXX = re.compile(r"_Z(?:T[VISTC]|GV|GR|T[hv][n\d_]*)?N[KVrRO]*(?:2at|3c10|6caffe2|5torch)")
 #: Weak references that every compiled C or C++ library makes and no library needs to resolve.
 _START_FILES = frozenset(
     {"__gmon_start__", "_ITM_deregisterTMCloneTable", "_ITM_registerTMCloneTable", "__cxa_finalize"}
 )
+
+
+_DEFINE_IT = "define it, or list the source that does in `src`"
 
 
 def check_symbols(evidence: Evidence) -> Iterator[Finding]:
@@ -35,15 +45,19 @@ def check_symbols(evidence: Evidence) -> Iterator[Finding]:
     if evidence.name is None or evidence.name.os != "linux":
         return
     floor = load_floor(cpu=evidence.name.cpu)
-    stable = evidence.name.framework == "torch-stable-abi"
+    promised = evidence.name.framework_version if evidence.name.framework == "torch-stable-abi" else None
+    sonames = library_sonames(evidence.name.backend_version) if evidence.name.backend == "cuda" else {}
     for library in evidence.libraries:
+        linked = {name for name, soname in sonames.items() if soname in library.elf.needed}
         for symbol in library.elf.undefined:
-            finding = _check_symbol(symbol, library, floor, stable=stable)
+            if library_of_symbol(symbol.name) in linked:
+                continue
+            finding = _check_symbol(symbol, library, floor, promised=promised)
             if finding is not None:
                 yield finding
 
 
-def _check_symbol(symbol: DynamicSymbol, library: Library, floor: Floor, *, stable: bool) -> Finding | None:
+def _check_symbol(symbol: DynamicSymbol, library: Library, floor: Floor, *, promised: Version | None) -> Finding | None:
     name = symbol.name
     if symbol.binding == "weak" and name in _START_FILES:
         return None
@@ -52,7 +66,7 @@ def _check_symbol(symbol: DynamicSymbol, library: Library, floor: Floor, *, stab
     owner = symbol_owner(name)
     if owner == "python":
         return _check_python(name, library)
-    if owner == "torch-c++" and stable:
+    if owner == "torch-c++" and promised is not None:
         return Finding(
             "KY109",
             f"uses {_readable(name)} of torch's C++ interface, but promises the stable ABI",
@@ -60,12 +74,13 @@ def _check_symbol(symbol: DynamicSymbol, library: Library, floor: Floor, *, stab
             "use torch/csrc/stable/*.h only, or take stable-abi out of the manifest",
         )
     if owner is not None:
-        return None
+        return _check_shim(name, library, promised) if promised is not None else None
+    of_toolkit = library_of_symbol(name)
     return Finding(
         "KY102",
         f"refers to {_readable(name)}, which neither {floor.name}, Python nor torch offers",
         library.path,
-        "define it, or list the source that does in `src`",
+        f'add link = ["{of_toolkit}"] to its section' if of_toolkit else _DEFINE_IT,
     )
 
 
@@ -78,6 +93,18 @@ def _check_versioned(symbol: DynamicSymbol, library: Library, floor: Floor) -> F
         f"needs {symbol.name}@{symbol.version} of {owner}, which {floor.name} does not have",
         library.path,
         "build it with kernelyard, which links against the floor, or avoid the function",
+    )
+
+
+def _check_shim(name: str, library: Library, promised: Version) -> Finding | None:
+    since = shim_version(name)
+    if since is None or since <= promised:
+        return None
+    return Finding(
+        "KY117",
+        f"uses {name}, which is in torch since {since}, but promises to run on torch {promised}",
+        library.path,
+        f'raise stable-abi to "{since}", or do without it',
     )
 
 
@@ -100,14 +127,28 @@ def _readable(name: str) -> str:
 
 
 def symbol_owner(name: str) -> str | None:
-    """Tell by its name who offers an unversioned symbol: ``python``, ``torch-c``, ``torch-c++``; None for nobody."""
+    """Tell by its name who offers an unversioned symbol: ``python``, ``torch-c``, ``torch-c++``, ``tvm-ffi``; None."""
     if name.startswith(("Py", "_Py")):
         return "python"
-    if name.startswith(_TORCH_STABLE):
+    if shim_version(name) is not None:
         return "torch-c"
-    if name.startswith("_Z") and any(part in name for part in _TORCH_CXX):
+    if name.startswith((_TVM_FFI, "_ZN3tvm3ffi", "_ZNK3tvm3ffi", "_ZTIN3tvm3ffi", "_ZTVN3tvm3ffi")):
+        return "tvm-ffi"
+    if _TORCH_CXX.match(name):
         return "torch-c++"
     return None
+
+
+def shim_version(name: str) -> Version | None:
+    """Return the torch version that a function of torch's stable C interface is in since; None for other names."""
+    return _shims().get(name)
+
+
+@cache
+def _shims() -> dict[str, Version]:
+    table = json.loads((files("kernelyard.check") / "torch_shims.json").read_text("utf-8"))
+    versions = {text: Version(text) for text in set(table.values())}
+    return {name: versions[text] for name, text in table.items()}
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernelyard.check.device import check_device_code
 from kernelyard.check.evidence import Evidence, Finding
+from kernelyard.check.facts import check_facts, check_python_files
 from kernelyard.check.files import check_files
 from kernelyard.check.linkage import check_linkage
 from kernelyard.check.symbols import check_symbols
@@ -16,6 +17,8 @@ CHECKS = {
     check_symbols: "symbols: floor, Python 3.9, torch",
     check_linkage: "libraries, RUNPATH, stack",
     check_device_code: "device code",
+    check_python_files: "Python files",
+    check_facts: "facts",
 }
 
 

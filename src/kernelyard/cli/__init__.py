@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import click
 
@@ -72,11 +75,14 @@ def command() -> None:
 def main() -> None:
     """Run the command and exit with its status; a user's mistake or a machine's trouble never shows a traceback."""
     follow_progress()
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a letter gets its number, not a traceback.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
+        Path.cwd()  # A current folder that is gone would come up in odd places.
         status = command(standalone_mode=False)
-    except click.exceptions.Abort:
-        sys.exit(_interrupted())
-    except KeyboardInterrupt:
+    except (click.exceptions.Abort, KeyboardInterrupt):
         sys.exit(_interrupted())
     except click.ClickException as error:
         error.show()
@@ -85,16 +91,28 @@ def main() -> None:
         fail(error)
         sys.exit(error.exit_code)
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] == "kernelyard":
-            raise
-        print(f"kernelyard: the module {error.name!r} is not installed", file=sys.stderr)
-        print("  install what building needs: pip install 'kernelyard[build]'", file=sys.stderr)
-        sys.exit(_ENVIRONMENT)
-    except BrokenPipeError:
-        # The reader of our output has gone, as `head` does; there is nobody left to tell.
-        sys.stderr.close()
-        sys.exit(_ENVIRONMENT)
+        sys.exit(_missing_module(error))
+    except OSError as error:
+        sys.exit(_trouble(error))
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _missing_module(error: ModuleNotFoundError) -> int:
+    if error.name is None or error.name.partition(".")[0] == "kernelyard":
+        raise error
+    print(f"kernelyard: the module {error.name!r} is not installed", file=sys.stderr)
+    print("  install what building needs: pip install 'kernelyard[build]'", file=sys.stderr)
+    return _ENVIRONMENT
+
+
+def _trouble(error: OSError) -> int:
+    """Report something about this machine that no room has foreseen: a folder that is gone, a device that is full."""
+    # Output that is still buffered goes nowhere, or Python would complain when it flushes at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if not isinstance(error, BrokenPipeError):  # the reader of our output has gone, as `head` does
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"kernelyard: {where}{error.strerror or error}", file=sys.stderr)
+    return _ENVIRONMENT
 
 
 def _interrupted() -> int:

@@ -11,18 +11,43 @@ from kernelyard.cli.output import emit_json, print_table, size_text
 __all__ = ["command"]
 
 
+def _checked(capabilities: tuple[str, ...]) -> tuple[str, ...]:
+    from kernelyard.errors import InputError
+    from kernelyard.formats.capability import Capability
+
+    try:
+        return tuple(str(Capability.parse(text)) for text in capabilities)
+    except ValueError as error:
+        raise InputError("KY222", str(error), hint="for example --capability 9.0") from None
+
+
 @click.command("build")
 @click.argument("folder", default=".", type=click.Path(path_type=Path))
 @click.option("--variant", "variants", multiple=True, metavar="GLOB", help="Build only variants whose names match.")
+@click.option(
+    "--capability",
+    "capabilities",
+    multiple=True,
+    metavar="X.Y",
+    help="Compile for this CUDA capability in place of the manifest's; for trying, not for publishing.",
+)
 @click.option("--jobs", type=click.IntRange(min=1), help="Compilers at the same time; one per core by default.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def command(folder: Path, variants: tuple[str, ...], jobs: int | None, *, as_json: bool) -> None:
+def command(
+    folder: Path, variants: tuple[str, ...], capabilities: tuple[str, ...], jobs: int | None, *, as_json: bool
+) -> None:
     """Build the variants of the kernel in FOLDER into FOLDER/build, checked."""
     from kernelyard.build.project import build_project
     from kernelyard.store import Store
     from kernelyard.toolchain.parts import PartSource
 
-    built = build_project(folder, source=PartSource(Store.default()), variants=variants, jobs=jobs)
+    built = build_project(
+        folder,
+        source=PartSource(Store.default()),
+        variants=variants,
+        capabilities=_checked(capabilities),
+        jobs=jobs,
+    )
     if as_json:
         emit_json(
             [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -9,6 +10,10 @@ import click
 from kernelyard.cli.output import emit_json
 
 __all__ = ["command"]
+
+
+def _counted(findings: Sequence[object]) -> str:
+    return "1 finding" if len(findings) == 1 else f"{len(findings)} findings"
 
 
 @click.command("check")
@@ -40,7 +45,7 @@ def command(path: Path, *, as_json: bool) -> int:
         )
     else:
         for name, findings in results.items():
-            print(f"{name}: {'fit' if not findings else f'{len(findings)} findings'}")
+            print(f"{name}: {'fit' if not findings else _counted(findings)}")
             for finding in findings:
                 print(f"  {finding}")
         for broken in found.broken:

@@ -44,7 +44,8 @@ def size_text(size: float) -> str:
 def fail(error: KernelyardError) -> None:
     """Print an error: what, where, the next step, and where its code is explained."""
     print(f"kernelyard: {error}", file=sys.stderr)
-    print(f"  `kernelyard explain {error.code}` says more", file=sys.stderr)
+    codes = sorted({one.code for one in getattr(error, "errors", [error])})
+    print(f"  `kernelyard explain {' '.join(codes)}` says more", file=sys.stderr)
 
 
 def follow_progress() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
@@ -20,18 +19,15 @@ __all__ = ["command"]
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(folder: Path, hub: str | None, repo: str | None, *, as_json: bool) -> None:
     """Publish what is in FOLDER/build to a hub: all variants, on the branch of the kernel's version."""
+    from kernelyard.hub import open_hub
+    from kernelyard.hub.static import StaticHub
     from kernelyard.publish import push_project
 
-    location = hub or os.environ.get("KERNELYARD_HUB")
-    if not location:
-        raise InputError("KY506", "no hub is named", hint="pass --hub PATH, or set KERNELYARD_HUB")
-    if "://" in location and not location.startswith("file:///"):
-        raise InputError(
-            "KY506",
-            f"cannot publish to {location!r}",
-            hint="publishing goes to a folder, which any web server can serve",
-        )
-    pushed = push_project(folder, Path(location.removeprefix("file://")), repo=repo)
+    target = open_hub(hub)
+    if not isinstance(target, StaticHub) or not target.is_local:
+        hint = "publishing goes to a folder of its own, which any web server can serve"
+        raise InputError("KY506", f"cannot publish to {target.location}", hint=hint)
+    pushed = push_project(folder, Path(target.location), repo=repo)
     if as_json:
         emit_json(
             {

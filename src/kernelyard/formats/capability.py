@@ -224,11 +224,11 @@ def choose_capabilities(requested: Sequence[str], toolkit: Version) -> Choice:
 def narrow(names: Sequence[str], wanted: Sequence[str]) -> tuple[str, ...]:
     """Return those of a choice that are for the chips wanted, in whatever form (``9.0a`` for ``9.0``).
 
-    For builds that are to run on one machine only: where none fits, what is wanted is compiled as it is.
+    For builds that are to run on one machine only. Empty where none fits.
     """
     bases = {(Capability.parse(text).major, Capability.parse(text).minor) for text in wanted}
     fitting = [name for name in names if (Capability.parse(name).major, Capability.parse(name).minor) in bases]
-    return tuple(fitting) or tuple(wanted)
+    return tuple(fitting)
 
 
 def choose_rocm_architectures(requested: Sequence[str]) -> Choice:

@@ -6,7 +6,8 @@ One project serves all variants that share a toolkit: sources that do not includ
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from kernelyard.project.plan import ObjectGroup, VariantPlan
 from kernelyard.project.sources import Project
 from kernelyard.store import writing
 from kernelyard.toolchain.assemble import Toolchain
-from kernelyard.toolchain.parts import TorchHeaders
+from kernelyard.toolchain.parts import HeaderLibrary, TorchHeaders
 
 __all__ = ["MOVE_PROJECT", "render_ops", "write_extension_name", "write_project"]
 
@@ -42,9 +43,12 @@ def write_project(project: Project, plans: Sequence[VariantPlan], toolchain: Too
         "CMakeLists.txt": _cmake_lists(project, plans, toolchain, folder),
         "toolchain.cmake": _toolchain_file(toolchain),
         "cmake/kernelyard.cmake": _template("kernelyard.cmake"),
-        "cmake/exports.map": _template("exports.map"),
         "cmake/include/registration.h": _template("registration.h"),
     }
+    framework = _cmake_framework(plans[0])
+    written[f"cmake/exports-{framework}.map"] = _template(f"exports-{framework}.map")
+    for library in _header_libraries(toolchain):
+        written[f"cmake/{library.name}.cmake"] = _library_file(library)
     for headers in toolchain.torch.values():
         written[f"cmake/{_torch_target(headers)}.cmake"] = _torch_file(headers, toolchain)
     with writing(folder, elsewhere=MOVE_PROJECT):
@@ -61,9 +65,10 @@ def write_extension_name(folder: Path, variant: str, name: str) -> None:
         _write_changed(target / "extension_name.h", f"#define TORCH_EXTENSION_NAME {name}\n")
 
 
-def render_ops(name: str) -> str:
+def render_ops(framework: str, name: str) -> str:
     """Return ``_ops.py`` of a variant."""
-    return _template("_ops.py.in").replace("@extension_name@", name)
+    kind = {"torch-stable-abi": "torch", "torch-noarch": "noarch"}.get(framework, framework)
+    return _template(f"_ops-{kind}.py.in").replace("@extension_name@", name)
 
 
 def _cmake_lists(project: Project, plans: Sequence[VariantPlan], toolchain: Toolchain, folder: Path) -> str:
@@ -77,20 +82,23 @@ def _cmake_lists(project: Project, plans: Sequence[VariantPlan], toolchain: Tool
         f'get_filename_component(KERNEL_DIR "${{CMAKE_CURRENT_LIST_DIR}}/{up}" ABSOLUTE)',
         "include(cmake/kernelyard.cmake)",
         *(f"include(cmake/{_torch_target(headers)}.cmake)" for headers in toolchain.torch.values()),
+        *(f"include(cmake/{library.name}.cmake)" for library in _header_libraries(toolchain)),
     ]
     shared: dict[str, ObjectGroup] = {}
     for plan in plans:
         shared.update({group.name: group for group in plan.groups if not group.uses_torch})
     for group in shared.values():
-        lines += ["", f"# [kernel.{group.name}], which does not use torch: compiled once for all variants"]
-        lines += _call("kernelyard_objects", _object_target(group), _group(group, plans[0].backend_definitions))
+        lines += ["", f"# [kernel.{group.name}], without torch: compiled once for all variants"]
+        used = [*group.libraries, *_headers_of(group.link, toolchain), *(["tvm_ffi"] if plans[0].tvm_ffi else [])]
+        uses = {"USES": used}
+        lines += _call("kernelyard_objects", _object_target(group), _group(group, plans[0].backend_definitions) | uses)
     for plan in plans:
         lines += _variant(project, plan, toolchain)
     return "\n".join(lines) + "\n"
 
 
 def _variant(project: Project, plan: VariantPlan, toolchain: Toolchain) -> list[str]:
-    target = _torch_target(toolchain.torch[plan.torch])
+    framework = _torch_target(toolchain.torch[plan.torch]) if plan.torch else "tvm_ffi"
     definitions = (*plan.backend_definitions, *plan.definitions)
     lines = ["", f"# {plan.name}"]
     objects = []
@@ -98,15 +106,21 @@ def _variant(project: Project, plan: VariantPlan, toolchain: Toolchain) -> list[
         name = _object_target(group)
         if group.uses_torch:
             name = f"{name}.{plan.name}"
-            lines += _call("kernelyard_objects", name, {**_group(group, definitions), "TORCH": [target]})
+            uses = {"USES": [framework, *group.libraries, *_headers_of(group.link, toolchain)]}
+            lines += _call("kernelyard_objects", name, _group(group, definitions) | uses)
         objects.append(name)
-    binding = _group(plan.binding, definitions)
     named = [source for source in plan.binding.sources if project.needs_name(source, plan.binding.include)]
+    binding: dict[str, list[str]] = {"FRAMEWORK": [_cmake_framework(plan)]}
+    binding |= _group(plan.binding, definitions)
     binding["SOURCES"] = [source for source in plan.binding.sources if source not in named]
-    binding |= {"NAMED": named, "OBJECTS": objects, "TORCH": [target]}
+    binding |= {"NAMED": named, "OBJECTS": objects, "USES": [framework, *plan.libraries]}
     if plan.backend == "cuda":
         # Static: an extension then needs no CUDA library at all, whichever minor version torch was built with.
         binding["LIBRARIES"] = ["${KERNELYARD_CUDART_STATIC}"]
+        if any(group.relocatable for group in plan.groups):
+            # For kernels that launch kernels; nothing of it is taken where there are none.
+            binding["LIBRARIES"].insert(0, "${KERNELYARD_CUDADEVRT}")
+        binding["LINK"] = list(plan.link)
     return lines + _call("kernelyard_extension", plan.name, binding)
 
 
@@ -115,10 +129,40 @@ def _group(group: ObjectGroup, definitions: Iterable[str]) -> dict[str, list[str
         "SOURCES": list(group.sources),
         "INCLUDE": list(group.include),
         "DEFINITIONS": list(definitions),
-        "CXX_FLAGS": list(group.cxx_flags),
-        "CUDA_FLAGS": list(group.cuda_flags),
+        "CXX_FLAGS": _flags(group.cxx_flags),
+        "CUDA_FLAGS": _flags(group.cuda_flags),
         "CAPABILITIES": list(group.capabilities),
+        "RELOCATABLE": ["ON"] if group.relocatable else [],
     }
+
+
+def _header_libraries(toolchain: Toolchain) -> Iterator[HeaderLibrary]:
+    """Yield the libraries of headers, those of the linked libraries among them."""
+    yield from toolchain.libraries.values()
+    yield from (library.headers for library in toolchain.linked.values() if library.headers is not None)
+
+
+def _headers_of(linked: Iterable[str], toolchain: Toolchain) -> list[str]:
+    """Return the names of linked libraries whose headers are not the toolkit's own."""
+    return [name for name in linked if toolchain.linked[name].headers is not None]
+
+
+def _flags(flags: Iterable[str]) -> list[str]:
+    """Return flags as one string for CMake's ``SHELL:`` of which nothing is taken for a sign of CMake's own."""
+    # Evaluated, `\;` is a semicolon in an element of a list, and `$$<1:<>` is `$<`.
+    joined = " ".join(map(_shell_word, flags))
+    return [_SIGN.sub(lambda found: _SIGNS[found[0]], joined)] if joined else []
+
+
+_SIGNS = {">": "$<ANGLE-R>", ";": "\\$<SEMICOLON>", "$<": "$$<1:<>"}
+_SIGN = re.compile("|".join(map(re.escape, _SIGNS)))
+
+
+def _shell_word(text: str) -> str:
+    """Return a word as CMake reads shells: unlike in a shell, a backslash escapes in single quotes too."""
+    if re.fullmatch(r"[\w./+=:,@%-]+", text, re.ASCII):
+        return text
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _call(function: str, name: str, arguments: dict[str, list[str]]) -> list[str]:
@@ -136,12 +180,18 @@ def _toolchain_file(toolchain: Toolchain) -> str:
         settings["CMAKE_CUDA_COMPILER"] = str(toolchain.cuda.nvcc)
         settings["CMAKE_CUDA_HOST_COMPILER"] = str(toolchain.compiler.path)
         settings["KERNELYARD_CUDART_STATIC"] = str(toolchain.cuda.root / "lib" / "libcudart_static.a")
+        settings["KERNELYARD_CUDADEVRT"] = str(toolchain.cuda.root / "lib" / "libcudadevrt.a")
     lines = [
         "# Generated by Kernelyard: what this machine has, and how a link keeps the floor.",
         # A compiler that is updated keeps its path; objects of the old one are of no use then.
         f"# {toolchain.compiler.banner}",
     ]
     lines += [f"set({name} {_quoted(value)})" for name, value in settings.items()]
+    if toolchain.cuda:
+        include = (toolchain.cuda.root / "include").as_posix()
+        lines += _call("set", "KERNELYARD_CUDA_INCLUDE", {"": [include, f"{include}/cccl"]})
+    for library in toolchain.linked.values():
+        lines.append(f"set(KERNELYARD_LIBRARY_{library.name} {_quoted(library.stub.as_posix())})")
     lines += _call("set", "KERNELYARD_LINK_OPTIONS", {"": list(toolchain.link.options)})
     joined = " ".join(map(_shell, toolchain.link.libraries))
     lines.append(f"set(KERNELYARD_STANDARD_LIBRARIES {_quoted(joined)})")
@@ -162,14 +212,23 @@ def _torch_file(headers: TorchHeaders, toolchain: Toolchain) -> str:
         f"target_compile_features({target} INTERFACE cxx_std_{headers.cxx_standard})",
     ]
     if toolchain.cuda:
-        include = (toolchain.cuda.root / "include").as_posix()
         lines += [
             f"target_compile_features({target} INTERFACE cuda_std_{headers.cxx_standard})",
-            *_call("target_include_directories", target, {"SYSTEM INTERFACE ": [include, f"{include}/cccl"]}),
             # Kernels for torch use the operators of half and bfloat16 that torch's own build turns off.
             f"target_compile_definitions({target} INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:ENABLE_FP8>)",
         ]
     return "\n".join(lines) + "\n"
+
+
+def _library_file(library: HeaderLibrary) -> str:
+    lines = [f"# Generated by Kernelyard: {library.name}, {library.version}.", f"add_library({library.name} INTERFACE)"]
+    folders = [folder.as_posix() for folder in library.include]
+    lines += _call("target_include_directories", library.name, {"SYSTEM INTERFACE": folders})
+    return "\n".join(lines) + "\n"
+
+
+def _cmake_framework(plan: VariantPlan) -> str:
+    return "tvm-ffi" if plan.tvm_ffi else "torch"
 
 
 def _object_target(group: ObjectGroup) -> str:
@@ -186,7 +245,7 @@ def _template(name: str) -> str:
 
 
 def _write_changed(path: Path, text: str) -> bool:
-    if path.is_file() and path.read_text("utf-8") == text:
+    if path.is_file() and path.read_bytes() == text.encode():
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, "utf-8")
@@ -195,8 +254,9 @@ def _write_changed(path: Path, text: str) -> bool:
 
 def _quoted(text: str) -> str:
     """Return a CMake argument in which nothing but the text itself is meant."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$").replace(";", "\\;")
-    return f'"{escaped}"'
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace(";", "\\;")
+    # `$` begins a reference only before `{` or a name in braces; generator expressions begin with `$<`.
+    return '"' + re.sub(r"\$(?!<)", r"\\$", escaped) + '"'
 
 
 def _argument(text: str) -> str:

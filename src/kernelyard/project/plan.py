@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from kernelyard.errors import InputError, Place
-from kernelyard.formats.capability import resolve_capabilities
-from kernelyard.formats.manifest import KernelSection, Manifest, TorchSettings
+from kernelyard.formats.capability import Choice, choose_capabilities, choose_rocm_architectures, narrow
+from kernelyard.formats.manifest import KernelSection, TorchNoarch, TorchSettings, TvmFfiSettings
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
+from kernelyard.project.section_files import SectionFiles, expand_files, expand_folders, section_files
+from kernelyard.project.sources import Project
 
-__all__ = ["ObjectGroup", "VariantPlan", "plan_variant"]
+__all__ = ["ObjectGroup", "VariantPlan", "plan_variant", "sections_of_variant"]
 
-_HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx", ".h++", ".cuh", ".inl", ".inc")
+_HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx", ".h++", ".cuh", ".inl", ".inc", ".ipp", ".tpp")
+_CUDA_SUFFIX = ".cu"
+#: Tried with nvcc 13.0: the host compiler's -ffile-prefix-map and cudafe's --orig_src_path_name leave it as it is.
+_LINEINFO = "lineinfo writes this folder's path into the device code: the bytes differ in another folder"
+_PTX = "+PTX"
 _CXX_SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".C", ".CPP")
 
 
@@ -29,6 +36,9 @@ class ObjectGroup:
         cuda_flags: For CUDA sources.
         capabilities: Of CUDA, ``9.0a``, ``12.1+PTX``; empty for other backends.
         uses_torch: Whether the sources are compiled against torch; without, all variants share the objects.
+        libraries: Header libraries, ``cutlass_3_6``.
+        relocatable: Whether the device code of the CUDA sources is linked together.
+        link: Libraries of the toolkit, ``cublas``, and ``cuda``, the driver.
     """
 
     name: str
@@ -38,6 +48,9 @@ class ObjectGroup:
     cuda_flags: tuple[str, ...]
     capabilities: tuple[str, ...]
     uses_torch: bool
+    libraries: tuple[str, ...] = ()
+    relocatable: bool = False
+    link: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,57 +59,92 @@ class VariantPlan:
 
     Attributes:
         name: Of the variant.
+        framework: Of the variant.
         backend: Of the variant.
-        torch: The torch version whose headers are used, ``2.11``.
+        torch: The torch version whose headers are used, ``2.11``; None where none are.
         stable_abi: The oldest torch of a stable-ABI build, None for the full ABI.
+        tvm_ffi: The tvm-ffi version whose headers are used, ``0.1``; None where none are.
         definitions: Preprocessor definitions of the binding and of groups that use torch.
         backend_definitions: Preprocessor definitions of all sources.
         binding: The sources of the framework section.
         groups: The kernel sections of the backend.
+        promised: Capabilities or architectures of a variant without compiled code, as the manifest says.
+        decisions: A sentence for everything that was asked for and is done otherwise.
     """
 
     name: str
+    framework: str
     backend: str
-    torch: str
+    torch: str | None
     stable_abi: str | None
+    tvm_ffi: str | None
     definitions: tuple[str, ...]
     backend_definitions: tuple[str, ...]
     binding: ObjectGroup
     groups: tuple[ObjectGroup, ...]
+    promised: tuple[str, ...] = ()
+    decisions: tuple[str, ...] = ()
+
+    @property
+    def compiled(self) -> bool:
+        """Whether there is anything to compile."""
+        return self.framework != "torch-noarch"
 
     @property
     def capabilities(self) -> tuple[str, ...]:
         """All capabilities that the variant promises, each once, in ascending order."""
         found = {text for group in self.groups for text in group.capabilities}
-        return tuple(sorted(found, key=_capability_order))
+        return tuple(sorted(found, key=_capability_order)) or self.promised
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """The header libraries of all groups, each once, sorted."""
+        return tuple(sorted({name for group in self.groups for name in group.libraries}))
+
+    @property
+    def link(self) -> tuple[str, ...]:
+        """The libraries of the toolkit that the variant is linked to, each once, sorted."""
+        return tuple(sorted({name for group in self.groups for name in group.link}))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan as JSON data."""
-        return asdict(self)
+        """Return the plan as JSON data. What few sections use is there for those only."""
+        plan = asdict(self)
+        for group in (plan["binding"], *plan["groups"]):
+            for name in _RARE:
+                if not group[name]:
+                    del group[name]
+        return plan
 
 
-def plan_variant(manifest: Manifest, variant: VariantName, torch: Version, *, path: str = "build.toml") -> VariantPlan:
+#: The id of a build is made of the plan's JSON: members that came later do not change the ids of what has none.
+_RARE = ("relocatable", "link")
+
+
+def plan_variant(
+    project: Project,
+    variant: VariantName,
+    headers: Version | None,
+    *,
+    only: Sequence[str] = (),
+    path: str = "build.toml",
+) -> VariantPlan:
     """Plan one variant.
 
     Args:
-        manifest: The kernel's manifest.
-        variant: What to plan; of framework ``torch`` or ``torch-stable-abi``.
-        torch: The version whose headers will be used.
+        project: The author's.
+        variant: What to plan.
+        headers: The version of torch or tvm-ffi whose headers will be used; None for noarch.
+        only: The CUDA capabilities to compile for, in place of what the manifest says; for builds of one machine.
         path: Of the manifest, for messages.
 
     Raises:
-        InputError: The manifest has no section for the backend (KY221), asks for a capability that the toolkit
+        InputError: The manifest has no section for the backend (KY221), asks for capabilities that the toolkit
             cannot compile (KY222), or lists a source that nothing compiles (KY225).
     """
-    settings = manifest.framework
-    if not isinstance(settings, TorchSettings):
-        raise InputError(
-            "KY223",
-            f"kernels of framework {variant.framework} are not built by this version",
-            hint="[torch] is, with and without stable-abi",
-            place=Place(path),
-        )
-    sections = manifest.sections_of(variant.backend)
+    settings = project.manifest.framework
+    if isinstance(settings, TorchNoarch) or headers is None:
+        return _plan_noarch(project, variant, path)
+    sections = project.manifest.sections_of(variant.backend)
     if not sections:
         raise InputError(
             "KY221",
@@ -104,70 +152,167 @@ def plan_variant(manifest: Manifest, variant: VariantName, torch: Version, *, pa
             hint=f'add a section with backend = "{variant.backend}", or take it out of general.backends',
             place=Place(path, key="general.backends"),
         )
-    stable = settings.stable_abi.get(variant.backend)
+    table = "torch" if isinstance(settings, TorchSettings) else "tvm-ffi"
+    stable = settings.stable_abi.get(variant.backend) if isinstance(settings, TorchSettings) else None
+    groups: list[ObjectGroup] = []
+    decisions: list[str] = []
+    for section in sections:
+        unwanted = _why_left_out(section, variant)
+        if unwanted:
+            decisions.append(f"[kernel.{section.name}] is left out: it {unwanted}")
+            continue
+        files = section_files(project.root, section)
+        choice = _choose(section, files, variant, only, path)
+        said = (*files.decisions, *choice.decisions, *([_LINEINFO] if section.lineinfo else []))
+        decisions += [f"[kernel.{section.name}] {decision}" for decision in said]
+        groups += _plan_section(project, section, files, choice, path)
+    version = f"{headers.major}.{headers.minor}"
     return VariantPlan(
         name=str(variant),
+        framework=variant.framework,
         backend=variant.backend,
-        torch=f"{torch.major}.{torch.minor}",
+        torch=version if table == "torch" else None,
         stable_abi=None if stable is None else str(stable),
-        definitions=_definitions(variant, stable),
-        backend_definitions=(f"{variant.backend.upper()}_KERNEL",),
-        binding=ObjectGroup(
-            name="binding",
-            sources=_compiled(settings.src, Place(path, key="torch.src"), _CXX_SUFFIXES),
-            include=settings.include,
-            cxx_flags=settings.cxx_flags,
-            cuda_flags=(),
-            capabilities=(),
-            uses_torch=True,
-        ),
-        groups=tuple(
-            group
-            for section in sections
-            if _applies(section, variant) and (group := _plan_section(section, variant, path)).sources
-        ),
+        tvm_ffi=version if table == "tvm-ffi" else None,
+        definitions=_definitions(stable) if table == "torch" else (),
+        backend_definitions=_backend_definitions(variant.backend, table),
+        binding=_plan_binding(project, settings, table, path),
+        groups=tuple(groups),
+        decisions=tuple(decisions),
     )
 
 
-def _plan_section(section: KernelSection, variant: VariantName, path: str) -> ObjectGroup:
-    capabilities: tuple[str, ...] = ()
-    device_code = any(source.endswith(".cu") for source in section.src)
-    if section.backend == "cuda" and variant.backend_version is not None and device_code:
-        try:
-            resolved = resolve_capabilities(section.cuda_capabilities, variant.backend_version)
-        except ValueError as error:
-            place = Place(path, key=f"kernel.{section.name}.cuda-capabilities")
-            raise InputError("KY222", str(error), place=place) from None
-        capabilities = tuple(str(capability) for capability in resolved)
-    compilable = (*_CXX_SUFFIXES, ".cu") if section.backend == "cuda" else _CXX_SUFFIXES
+def sections_of_variant(project: Project, variant: VariantName) -> tuple[KernelSection, ...]:
+    """Return the kernel sections that are part of a variant."""
+    sections = project.manifest.sections_of(variant.backend)
+    return tuple(section for section in sections if not _why_left_out(section, variant))
+
+
+def _plan_noarch(project: Project, variant: VariantName, path: str) -> VariantPlan:
+    settings = project.manifest.framework
+    promised: Choice = Choice(())
+    if isinstance(settings, TorchNoarch) and variant.backend == "rocm" and settings.rocm_archs:
+        promised = _chosen(lambda: choose_rocm_architectures(settings.rocm_archs), path, "torch-noarch.rocm-archs")
+    elif isinstance(settings, TorchNoarch) and variant.backend == "cuda":
+        promised = Choice(settings.cuda_capabilities)
+    return VariantPlan(
+        name=str(variant),
+        framework="torch-noarch",
+        backend=variant.backend,
+        torch=None,
+        stable_abi=None,
+        tvm_ffi=None,
+        definitions=(),
+        backend_definitions=(),
+        binding=ObjectGroup("binding", (), (), (), (), (), uses_torch=False),
+        groups=(),
+        promised=promised.names,
+        decisions=promised.decisions,
+    )
+
+
+def _plan_binding(project: Project, settings: TorchSettings | TvmFfiSettings, table: str, path: str) -> ObjectGroup:
+    src = expand_files(project.root, settings.src)
     return ObjectGroup(
-        name=section.name,
-        sources=_compiled(section.src, Place(path, key=f"kernel.{section.name}.src"), compilable),
-        include=section.include,
-        cxx_flags=section.cxx_flags,
-        cuda_flags=section.cuda_flags,
-        capabilities=capabilities,
-        uses_torch="torch" in section.depends,
+        name="binding",
+        sources=_compiled(src, Place(path, key=f"{table}.src"), _CXX_SUFFIXES),
+        include=expand_folders(project.root, settings.include),
+        cxx_flags=settings.cxx_flags,
+        cuda_flags=(),
+        capabilities=(),
+        uses_torch=table == "torch",
     )
 
 
-def _applies(section: KernelSection, variant: VariantName) -> bool:
-    """Whether the toolkit is new enough for a section that names a least version."""
-    version = variant.backend_version
-    return section.cuda_minver is None or version is None or version >= section.cuda_minver
+def _plan_section(
+    project: Project, section: KernelSection, files: SectionFiles, choice: Choice, path: str
+) -> Iterator[ObjectGroup]:
+    """Yield the section's sources without torch, which all variants share, and those with torch."""
+    compilable = (*_CXX_SUFFIXES, _CUDA_SUFFIX) if section.backend == "cuda" else _CXX_SUFFIXES
+    sources = _compiled(files.src, Place(path, key=f"kernel.{section.name}.src"), compilable)
+    torch = [source for source in sources if project.uses_torch(source, files.include)]
+    if section.relocatable_device_code and any(source.endswith(_CUDA_SUFFIX) for source in torch):
+        # Device code that is linked together is compiled together.
+        torch = [source for source in sources if source in torch or source.endswith(_CUDA_SUFFIX)]
+    for uses_torch, chosen in ((False, [source for source in sources if source not in torch]), (True, torch)):
+        if chosen:
+            device_code = any(source.endswith(_CUDA_SUFFIX) for source in chosen)
+            yield ObjectGroup(
+                name=section.name,
+                sources=tuple(chosen),
+                include=files.include,
+                cxx_flags=section.cxx_flags,
+                cuda_flags=("-lineinfo", *section.cuda_flags) if section.lineinfo else section.cuda_flags,
+                capabilities=choice.names if device_code else (),
+                uses_torch=uses_torch,
+                libraries=tuple(sorted(name for name in section.depends if name != "torch")),
+                relocatable=section.relocatable_device_code and device_code,
+                link=tuple(sorted(section.link)),
+            )
 
 
-def _definitions(variant: VariantName, stable: Version | None) -> tuple[str, ...]:
+def _choose(
+    section: KernelSection, files: SectionFiles, variant: VariantName, only: Sequence[str], path: str
+) -> Choice:
+    toolkit = variant.backend_version
+    if section.backend != "cuda" or toolkit is None or not any(source.endswith(_CUDA_SUFFIX) for source in files.src):
+        return Choice(())
+    key = f"kernel.{section.name}.cuda-capabilities"
+    choice = _chosen(lambda: choose_capabilities(section.cuda_capabilities, toolkit), path, key)
+    if only and choice.names:
+        fitting = narrow(choice.names, only)
+        choice = (
+            Choice(fitting, choice.decisions)
+            if fitting
+            else _chosen(lambda: choose_capabilities(only, toolkit), path, key)
+        )
+    return _without_ptx(choice) if section.relocatable_device_code else choice
+
+
+def _without_ptx(choice: Choice) -> Choice:
+    """Leave out PTX: a device link makes machine code of everything."""
+    decisions = [
+        f"PTX for {name.removesuffix(_PTX)} is left out: linking relocatable device code leaves none"
+        for name in choice.names
+        if name.endswith(_PTX)
+    ]
+    names = dict.fromkeys(name.removesuffix(_PTX) for name in choice.names)
+    return Choice(tuple(names), (*choice.decisions, *decisions))
+
+
+def _chosen(choose: Any, path: str, key: str) -> Choice:
+    try:
+        choice: Choice = choose()
+    except ValueError as error:
+        raise InputError("KY222", str(error), place=Place(path, key=key)) from None
+    return choice
+
+
+def _why_left_out(section: KernelSection, variant: VariantName) -> str:
+    """Return why a section is not part of a variant, as the end of a sentence, or an empty string."""
+    version, when = variant.backend_version, section.when
+    if section.cuda_minver is not None and version is not None and version < section.cuda_minver:
+        return f"wants CUDA {section.cuda_minver} or newer"
+    if when is None or when.applies_to(variant):
+        return ""
+    wanted = (("cpu", when.cpu), ("os", when.os), ("cuda", when.cuda))
+    return f"is for {', '.join(f'{name} {value}' for name, value in wanted if value is not None)}"
+
+
+def _definitions(stable: Version | None) -> tuple[str, ...]:
     definitions = ["Py_LIMITED_API=0x03090000"]
-    if variant.backend == "cuda":
-        definitions.append("USE_CUDA=1")
     if stable is not None:
         # torch/headeronly/version.h: the major version in the highest byte, the minor in the next.
         definitions.append(f"TORCH_TARGET_VERSION=0x{stable.major:02x}{stable.minor:02x}000000000000")
     return tuple(definitions)
 
 
-def _compiled(sources: tuple[str, ...], place: Place, compilable: tuple[str, ...]) -> tuple[str, ...]:
+def _backend_definitions(backend: str, table: str) -> tuple[str, ...]:
+    kernel = f"{backend.upper()}_KERNEL"
+    return (kernel, "USE_CUDA=1") if backend == "cuda" and table == "torch" else (kernel,)
+
+
+def _compiled(sources: Iterable[str], place: Place, compilable: tuple[str, ...]) -> tuple[str, ...]:
     """Leave out headers. CMake would leave out, without a word, every file whose language it does not know."""
     compiled = tuple(source for source in sources if not source.endswith(_HEADER_SUFFIXES))
     for source in compiled:

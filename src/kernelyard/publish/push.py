@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernelyard.build.identity import source_digest
+from kernelyard.build.matrix import has_left, matrix
 from kernelyard.build.project import write_index
 from kernelyard.check import Finding, check_variant, gather
 from kernelyard.errors import CheckError, InputError, MissingError, Place
+from kernelyard.formats.variant import VariantName
 from kernelyard.hub.folder import FolderHub
 from kernelyard.hub.publish import publish
-from kernelyard.project.sources import read_project
+from kernelyard.project.plan import plan_variant
+from kernelyard.project.sources import Project, read_project
 
 __all__ = ["Pushed", "push_project"]
 
@@ -47,7 +51,8 @@ def push_project(root: Path, hub: Path, *, repo: str | None = None) -> Pushed:
     Raises:
         InputError: No repository is named (KY521).
         MissingError: Nothing has been built (KY522).
-        CheckError: A variant is not fit to be published (KY421), or was built from another version (KY523).
+        CheckError: A variant is not fit to be published (KY421), or was built from another version (KY523)
+            or other sources (KY524).
         EnvironmentProblemError: The hub cannot be written.
     """
     project = read_project(root)
@@ -69,6 +74,7 @@ def push_project(root: Path, hub: Path, *, repo: str | None = None) -> Pushed:
                 f"built is {of.name} version {of.version}; the manifest says {general.name} version {general.version}"
             )
             raise CheckError("KY523", what, hint="run `kernelyard build` again", place=Place(str(variant.path)))
+    _refuse_outdated(project, built)
     index = write_index(project)
     branch = general.hub_branch or f"v{index.version}"
     revision = publish(hub, repo, index, built.files, branch)
@@ -79,6 +85,29 @@ def push_project(root: Path, hub: Path, *, repo: str | None = None) -> Pushed:
         variants=tuple(variant.name for variant in index.variants),
         size=sum(variant.size for variant in index.variants),
     )
+
+
+def _refuse_outdated(project: Project, built: FolderHub) -> None:
+    """Refuse what was not built from the sources as they are: it would be published as if it were."""
+    for variant in built.variants:
+        name, place = VariantName.parse(variant.name), Place(str(variant.path))
+        if variant.metadata.sources is None:
+            continue  # built elsewhere
+        if has_left(project.manifest, name):
+            what = "the manifest no longer has this variant"
+            raise CheckError("KY524", what, hint="run `kernelyard build` again, or remove its folder", place=place)
+        entries = {entry.name: entry for entry in matrix(project.manifest, platform=name.platform or "x86_64-linux")}
+        entry = entries.get(variant.name)
+        if entry is None or entry.variant is None:
+            continue  # for a toolkit or platform that this program does not know
+        plan = plan_variant(project, entry.variant, entry.headers)
+        if source_digest(project, plan) != variant.metadata.sources:
+            raise CheckError(
+                "KY524",
+                "this variant was not built from the sources, flags and capabilities as they are now",
+                hint=f"run `kernelyard build --variant {variant.name}`, or remove its folder",
+                place=place,
+            )
 
 
 def _refuse_unfit(built: FolderHub) -> None:

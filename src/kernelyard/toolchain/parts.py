@@ -6,6 +6,7 @@ A part is named by what it is made of, so that two programs of different version
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -16,13 +17,13 @@ from typing import Any
 
 import tomli
 
-from kernelyard.errors import EnvironmentProblemError
+from kernelyard.errors import EnvironmentProblemError, Place
 from kernelyard.formats.versions import Version
-from kernelyard.store import Store
+from kernelyard.store import Store, hash_file
 from kernelyard.toolchain.package_index import PackageIndex
 from kernelyard.toolchain.remote_wheel import RemoteWheel
 
-__all__ = ["CudaToolkit", "PartSource", "TorchHeaders", "known_cuda", "known_torch"]
+__all__ = ["CudaToolkit", "HeaderLibrary", "PartSource", "TorchHeaders", "known_cuda", "known_torch"]
 
 _logger = logging.getLogger("kernelyard.toolchain")
 
@@ -70,6 +71,23 @@ class TorchHeaders:
     version: Version
     root: Path
     cxx_standard: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderLibrary:
+    """A library of headers only.
+
+    Attributes:
+        name: As `depends` names it, or ``tvm_ffi``.
+        version: The exact release, or ``CUTLASS_SRC_DIR`` where the author named a folder.
+        include: The include folders.
+        digest: Of what it is made of.
+    """
+
+    name: str
+    version: str
+    include: tuple[Path, ...]
     digest: str
 
 
@@ -167,6 +185,38 @@ class PartSource:
         root = self.store.provide("torch-headers", f"torch-{release}-{self.platform}", fill)
         return TorchHeaders(Version(release), root, pin["cxx-standard"], digest)
 
+    def header_library(self, name: str) -> HeaderLibrary:
+        """Return a library of headers: from the package index where it has it, else from ``CUTLASS_SRC_DIR``.
+
+        Raises:
+            EnvironmentProblemError: The index does not have it and no folder is named (KY316), or it cannot be fetched.
+        """
+        pin = _pins()["headers"].get(name)
+        if pin is None:
+            return _named_folder(name)
+        digest = sha256(repr((name, sorted(pin.items()))).encode()).hexdigest()
+
+        def fill(folder: Path) -> None:
+            python = () if pin["project"] == "nvidia-cutlass" else _PYTHONS
+            self._extract(pin["project"], pin["version"], folder, strip=pin["strip"], take=pin["take"], python=python)
+
+        root = self.store.provide("headers", f"{pin['project']}-{pin['version']}-{digest[:16]}", fill)
+        return HeaderLibrary(name, pin["version"], tuple(root / folder for folder in pin["include"]), digest)
+
+    def wheel_headers(self, name: str, project: str, version: str, *, strip: str) -> HeaderLibrary:
+        """Return the folder ``include`` of a wheel as a library of headers.
+
+        Raises:
+            EnvironmentProblemError: It cannot be fetched.
+        """
+        digest = sha256(repr((project, version, self.platform, strip)).encode()).hexdigest()
+
+        def fill(folder: Path) -> None:
+            self._extract(project, version, folder, strip=strip, take=["include/"])
+
+        root = self.store.provide("headers", f"{project}-{version}-{digest[:16]}", fill)
+        return HeaderLibrary(name, version, (root / "include",), digest)
+
     def member(self, project: str, version: str, name: str) -> Path:
         """Return one file of a wheel, be the wheel for every Python or for one of the common ones.
 
@@ -209,6 +259,34 @@ _PROGRAMS = (
     *(f"bin/{name}" for name in ("nvcc", "ptxas", "cudafe++", "fatbinary", "nvlink", "bin2c")),
     "nvvm/bin/cicc",
 )
+
+
+def _named_folder(name: str) -> HeaderLibrary:
+    """Return the CUTLASS that an author has in a folder of their own."""
+    named = os.environ.get("CUTLASS_SRC_DIR")
+    if not name.startswith("cutlass_") or not named:
+        have = ", ".join(sorted(key for key in _pins()["headers"] if key.startswith("cutlass_")))
+        hint = f"check it out and set CUTLASS_SRC_DIR to its folder (the index has {have})"
+        if not name.startswith("cutlass_"):
+            hint = "kernels that depend on it cannot be built by this version"
+        raise EnvironmentProblemError("KY316", f"the package index does not have {name}", hint=hint)
+    root = Path(named).expanduser().absolute()
+    header = root / "include" / "cutlass" / "cutlass.h"
+    if not header.is_file():
+        raise EnvironmentProblemError(
+            "KY316",
+            "CUTLASS_SRC_DIR is not a checkout of CUTLASS",
+            hint=f"there is no {header}",
+            place=Place(str(root)),
+        )
+    folders = tuple(folder for folder in (root / "include", root / "tools" / "util" / "include") if folder.is_dir())
+    listing = "".join(
+        f"{hash_file(path)}  {path.relative_to(root).as_posix()}\n"
+        for folder in folders
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    )
+    return HeaderLibrary(name, "CUTLASS_SRC_DIR", folders, sha256(listing.encode()).hexdigest())
 
 
 def _complete_layout(root: Path) -> None:

@@ -11,21 +11,23 @@ kernelyard_objects("kernel.axpy_cpu.torch211-cxx11-cpu-x86_64-linux"
   SOURCES csrc/axpy_cpu.cpp
   INCLUDE torch-ext
   DEFINITIONS CPU_KERNEL Py_LIMITED_API=0x03090000
-  TORCH torch_2.11.0)
+  USES torch_2.11.0)
 kernelyard_extension("torch211-cxx11-cpu-x86_64-linux"
+  FRAMEWORK torch
   SOURCES torch-ext/torch_binding.cpp
   DEFINITIONS CPU_KERNEL Py_LIMITED_API=0x03090000
   OBJECTS kernel.axpy_cpu.torch211-cxx11-cpu-x86_64-linux
-  TORCH torch_2.11.0)
+  USES torch_2.11.0)
 
 # torch213-cxx11-cpu-x86_64-linux
 kernelyard_objects("kernel.axpy_cpu.torch213-cxx11-cpu-x86_64-linux"
   SOURCES csrc/axpy_cpu.cpp
   INCLUDE torch-ext
   DEFINITIONS CPU_KERNEL Py_LIMITED_API=0x03090000
-  TORCH torch_2.13.0)
+  USES torch_2.13.0)
 kernelyard_extension("torch213-cxx11-cpu-x86_64-linux"
+  FRAMEWORK torch
   SOURCES torch-ext/torch_binding.cpp
   DEFINITIONS CPU_KERNEL Py_LIMITED_API=0x03090000
   OBJECTS kernel.axpy_cpu.torch213-cxx11-cpu-x86_64-linux
-  TORCH torch_2.13.0)
+  USES torch_2.13.0)

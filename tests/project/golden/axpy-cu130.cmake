@@ -6,34 +6,36 @@ include(cmake/kernelyard.cmake)
 include(cmake/torch_2.11.0.cmake)
 include(cmake/torch_2.13.0.cmake)
 
-# [kernel.axpy_cuda], which does not use torch: compiled once for all variants
+# [kernel.axpy_cuda], without torch: compiled once for all variants
 kernelyard_objects("kernel.axpy_cuda"
   SOURCES csrc/axpy.cu
-  DEFINITIONS CUDA_KERNEL
+  DEFINITIONS CUDA_KERNEL USE_CUDA=1
   CAPABILITIES 8.0 9.0a 12.0+PTX)
 
 # torch211-cxx11-cu130-x86_64-linux
 kernelyard_objects("kernel.axpy_cuda_host.torch211-cxx11-cu130-x86_64-linux"
   SOURCES csrc/axpy_cuda.cpp
   INCLUDE torch-ext csrc
-  DEFINITIONS CUDA_KERNEL Py_LIMITED_API=0x03090000 USE_CUDA=1
-  TORCH torch_2.11.0)
+  DEFINITIONS CUDA_KERNEL USE_CUDA=1 Py_LIMITED_API=0x03090000
+  USES torch_2.11.0)
 kernelyard_extension("torch211-cxx11-cu130-x86_64-linux"
+  FRAMEWORK torch
   SOURCES torch-ext/torch_binding.cpp
-  DEFINITIONS CUDA_KERNEL Py_LIMITED_API=0x03090000 USE_CUDA=1
+  DEFINITIONS CUDA_KERNEL USE_CUDA=1 Py_LIMITED_API=0x03090000
   OBJECTS kernel.axpy_cuda kernel.axpy_cuda_host.torch211-cxx11-cu130-x86_64-linux
-  TORCH torch_2.11.0
+  USES torch_2.11.0
   LIBRARIES "${KERNELYARD_CUDART_STATIC}")
 
 # torch213-cxx11-cu130-x86_64-linux
 kernelyard_objects("kernel.axpy_cuda_host.torch213-cxx11-cu130-x86_64-linux"
   SOURCES csrc/axpy_cuda.cpp
   INCLUDE torch-ext csrc
-  DEFINITIONS CUDA_KERNEL Py_LIMITED_API=0x03090000 USE_CUDA=1
-  TORCH torch_2.13.0)
+  DEFINITIONS CUDA_KERNEL USE_CUDA=1 Py_LIMITED_API=0x03090000
+  USES torch_2.13.0)
 kernelyard_extension("torch213-cxx11-cu130-x86_64-linux"
+  FRAMEWORK torch
   SOURCES torch-ext/torch_binding.cpp
-  DEFINITIONS CUDA_KERNEL Py_LIMITED_API=0x03090000 USE_CUDA=1
+  DEFINITIONS CUDA_KERNEL USE_CUDA=1 Py_LIMITED_API=0x03090000
   OBJECTS kernel.axpy_cuda kernel.axpy_cuda_host.torch213-cxx11-cu130-x86_64-linux
-  TORCH torch_2.13.0
+  USES torch_2.13.0
   LIBRARIES "${KERNELYARD_CUDART_STATIC}")

@@ -5,7 +5,7 @@ get_filename_component(KERNEL_DIR "${CMAKE_CURRENT_LIST_DIR}/../.." ABSOLUTE)
 include(cmake/kernelyard.cmake)
 include(cmake/torch_2.11.0.cmake)
 
-# [kernel.img2gray_cpu], which does not use torch: compiled once for all variants
+# [kernel.img2gray_cpu], without torch: compiled once for all variants
 kernelyard_objects("kernel.img2gray_cpu"
   SOURCES csrc/img2gray_cpu.cpp
   INCLUDE csrc
@@ -14,8 +14,9 @@ kernelyard_objects("kernel.img2gray_cpu"
 
 # torch-stable-abi211-cpu-x86_64-linux
 kernelyard_extension("torch-stable-abi211-cpu-x86_64-linux"
+  FRAMEWORK torch
   SOURCES torch-ext/torch_binding.cpp
   INCLUDE csrc
   DEFINITIONS CPU_KERNEL Py_LIMITED_API=0x03090000 TORCH_TARGET_VERSION=0x020b000000000000
   OBJECTS kernel.img2gray_cpu
-  TORCH torch_2.11.0)
+  USES torch_2.11.0)

@@ -5,19 +5,20 @@ get_filename_component(KERNEL_DIR "${CMAKE_CURRENT_LIST_DIR}/../.." ABSOLUTE)
 include(cmake/kernelyard.cmake)
 include(cmake/torch_2.11.0.cmake)
 
-# [kernel.img2gray_cuda], which does not use torch: compiled once for all variants
+# [kernel.img2gray_cuda], without torch: compiled once for all variants
 kernelyard_objects("kernel.img2gray_cuda"
   SOURCES csrc/img2gray.cu csrc/img2gray_cpu.cpp
   INCLUDE csrc
-  DEFINITIONS CUDA_KERNEL
+  DEFINITIONS CUDA_KERNEL USE_CUDA=1
   CXX_FLAGS -ffp-contract=off
   CAPABILITIES 7.5 8.0 8.6 8.7 8.8 8.9 9.0 10.0 10.3 11.0 12.0 12.1+PTX)
 
 # torch-stable-abi211-cu130-x86_64-linux
 kernelyard_extension("torch-stable-abi211-cu130-x86_64-linux"
+  FRAMEWORK torch
   SOURCES torch-ext/torch_binding.cpp
   INCLUDE csrc
-  DEFINITIONS CUDA_KERNEL Py_LIMITED_API=0x03090000 USE_CUDA=1 TORCH_TARGET_VERSION=0x020b000000000000
+  DEFINITIONS CUDA_KERNEL USE_CUDA=1 Py_LIMITED_API=0x03090000 TORCH_TARGET_VERSION=0x020b000000000000
   OBJECTS kernel.img2gray_cuda
-  TORCH torch_2.11.0
+  USES torch_2.11.0
   LIBRARIES "${KERNELYARD_CUDART_STATIC}")

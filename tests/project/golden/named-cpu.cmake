@@ -5,15 +5,16 @@ get_filename_component(KERNEL_DIR "${CMAKE_CURRENT_LIST_DIR}/../.." ABSOLUTE)
 include(cmake/kernelyard.cmake)
 include(cmake/torch_2.11.0.cmake)
 
-# [kernel.named_cpu], which does not use torch: compiled once for all variants
+# [kernel.named_cpu], without torch: compiled once for all variants
 kernelyard_objects("kernel.named_cpu"
   SOURCES csrc/nothing.cpp
   DEFINITIONS CPU_KERNEL)
 
 # torch-stable-abi211-cpu-x86_64-linux
 kernelyard_extension("torch-stable-abi211-cpu-x86_64-linux"
+  FRAMEWORK torch
   SOURCES torch-ext/plain.cpp
   DEFINITIONS CPU_KERNEL Py_LIMITED_API=0x03090000 TORCH_TARGET_VERSION=0x020b000000000000
   NAMED torch-ext/direct.cpp torch-ext/indirect.cpp
   OBJECTS kernel.named_cpu
-  TORCH torch_2.11.0)
+  USES torch_2.11.0)

@@ -232,7 +232,13 @@ WHEN = TableModel(
 GENERATE = TableModel(
     "A step that writes sources, once for each state of what it reads.",
     (
-        Key("command", STRINGS, "the program and its arguments, run in a folder that holds copies of the inputs only", (), required_since=1),
+        Key(
+            "command",
+            STRINGS,
+            "the program and its arguments, run in a folder that holds copies of the inputs only",
+            (),
+            required_since=1,
+        ),
         Key("outputs", PATHS, "the files that it writes; sources among them are compiled", (), required_since=1),
         Key("inputs", PATHS, "the files that it reads; globs may be used", ()),
     ),

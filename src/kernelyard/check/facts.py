@@ -1,0 +1,102 @@
+"""What the binaries and files of a variant show, and whether its metadata says the same: the loader decides by it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+
+from kernelyard.check.evidence import Evidence, Finding
+from kernelyard.check.symbols import python_stable_abi, shim_version
+from kernelyard.formats.facts import DeviceImage, Facts
+from kernelyard.formats.versions import Version
+
+__all__ = ["check_facts", "check_python_files", "found_facts"]
+
+#: What the Python files beside a binary are written for, however old a Python the binary itself would run on.
+_PYTHON = (3, 9)
+
+
+def found_facts(evidence: Evidence, stated: Facts) -> Facts:
+    """Return the stated facts with everything that can be read from the files as it is found there."""
+    libraries = evidence.libraries
+    undefined = {symbol.name for library in libraries for symbol in library.elf.undefined}
+    images = {
+        DeviceImage(code.kind, code.capability, Version(code.ptx_isa) if code.ptx_isa else None)
+        for library in libraries
+        for code in library.device_code
+        if code.runnable
+    }
+    known = python_stable_abi()
+    python = max((known[symbol] for symbol in undefined if symbol in known), default=_PYTHON)
+    torch = stated.torch
+    if stated.framework == "torch-stable-abi" and torch is not None:
+        # What is promised, or what the functions used are in since, whichever is newer.
+        torch = max([torch, *(version for name in undefined if (version := shim_version(name)) is not None)])
+    return replace(
+        stated,
+        glibc=_newest_glibc(evidence),
+        torch=torch,
+        python=Version(".".join(map(str, max(python, _PYTHON)))),
+        # Device code of a package without binaries is made when it runs: nothing is known of it here.
+        images=tuple(sorted(images, key=lambda image: (image.kind, image.capability))) if libraries else None,
+        needed=tuple(sorted({name for library in libraries for name in library.elf.needed})),
+        undefined=tuple(sorted(undefined)),
+    )
+
+
+def check_facts(evidence: Evidence) -> Iterator[Finding]:
+    """Compare what the metadata says of the variant with its name and its files."""
+    stated = evidence.metadata.facts
+    if stated is None or evidence.name is None:
+        return
+    named = Facts.of_name(evidence.name)
+    found = found_facts(evidence, stated)
+    for member, truth in (
+        *((member, getattr(named, member)) for member in _OF_NAME),
+        *((member, getattr(found, member)) for member in _OF_FILES),
+    ):
+        said = getattr(stated, member)
+        if said != truth:
+            yield Finding(
+                "KY116",
+                f"the metadata says {member} {_shown(said)}, but it is {_shown(truth)}",
+                "metadata.json",
+                "build it again: metadata is not edited by hand",
+            )
+
+
+_OF_NAME = ("framework", "framework_version", "cxx11_abi", "backend", "backend_version", "cpu", "os")
+_OF_FILES = ("glibc", "torch", "python", "images", "needed", "undefined")
+
+
+def check_python_files(evidence: Evidence) -> Iterator[Finding]:
+    """Parse every Python file by the grammar of the oldest Python that builds promise."""
+    for path in evidence.files:
+        if not path.endswith(".py"):
+            continue
+        try:
+            ast.parse((evidence.root / path).read_bytes(), filename=path, feature_version=_PYTHON)
+        except (SyntaxError, ValueError) as error:
+            line = f"line {error.lineno}: " if isinstance(error, SyntaxError) and error.lineno else ""
+            what = error.msg if isinstance(error, SyntaxError) else str(error)
+            yield Finding("KY115", f"is not Python {_PYTHON[0]}.{_PYTHON[1]}: {line}{what}", path)
+
+
+def _newest_glibc(evidence: Evidence) -> Version | None:
+    versions = [
+        Version(version.removeprefix("GLIBC_"))
+        for library in evidence.libraries
+        for wanted in library.elf.version_needs.values()
+        for version in wanted
+        if version.startswith("GLIBC_") and version[6:7].isdigit()
+    ]
+    return max(versions, default=None)
+
+
+def _shown(value: object) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+_LONGEST = 80

@@ -1,0 +1,3 @@
+#include "glue.h"
+
+int glue() { return plain() + 1; }

@@ -1,0 +1,3 @@
+#include "plain.h"
+
+int plain() { return 41; }

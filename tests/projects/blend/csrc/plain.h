@@ -1,0 +1,5 @@
+#pragma once
+
+int plain();
+int by_macro();
+int host();

@@ -1,0 +1,1 @@
+"""Nothing is offered; that it can be imported is what tests ask for."""

@@ -1,0 +1,4 @@
+#pragma once
+
+__device__ int twice(int value);
+extern __device__ int calls;

@@ -1,0 +1,3 @@
+#include "part.h"
+
+int answer() { return part() + machine(); }

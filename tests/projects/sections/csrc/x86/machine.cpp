@@ -1,0 +1,1 @@
+int machine() { return 2; }

@@ -139,7 +139,7 @@ def test_a_symbol_that_nobody_defines(project: Path, fails: Fails, succeeds: Suc
     edit(project / "csrc" / "answer.h", "int other();", "int other();\nint nowhere(float*, long);")
     edit(project / "csrc" / "other.cpp", "return 21;", "return nowhere(nullptr, 1);")
     said = fails(1)
-    assert "the build is not fit to be shipped" in said
+    assert "the build is not fit to be published" in said
     assert "refers to `nowhere(float*, long)` (_Z7nowherePfl), which neither manylinux_2_28, Python nor torch" in said
     assert "[KY102]" in said
     edit(project / "csrc" / "other.cpp", "return nowhere(nullptr, 1);", "return 21;")

@@ -9,7 +9,7 @@ import pytest
 from kernelyard.build.compile import _explain
 from kernelyard.errors import BuildError, EnvironmentProblemError
 
-FOLDER = Path("/work/gray/.kernelyard/cpu")
+FOLDER = Path("/projects/gray/.kernelyard/cpu")
 LOG = FOLDER / "build.log"
 
 
@@ -17,9 +17,9 @@ LOG = FOLDER / "build.log"
     ("said", "what", "place"),
     [
         (
-            "/work/gray/csrc/a.cpp:3:22: error: 'x' was not declared in this scope",
+            "/projects/gray/csrc/a.cpp:3:22: error: 'x' was not declared in this scope",
             "'x' was not declared in this scope",
-            "/work/gray/csrc/a.cpp:3:22",
+            "/projects/gray/csrc/a.cpp:3:22",
         ),
         (
             (
@@ -27,17 +27,17 @@ LOG = FOLDER / "build.log"
                 "../../../csrc/a.h:2:10: fatal error: b.h: No such file or directory"
             ),
             "b.h: No such file or directory",
-            "/work/gray/csrc/a.h:2:10",
+            "/projects/gray/csrc/a.h:2:10",
         ),
         (
-            '/work/gray/csrc/a.cu(7): error: identifier "x" is undefined',
+            '/projects/gray/csrc/a.cu(7): error: identifier "x" is undefined',
             'identifier "x" is undefined',
-            "/work/gray/csrc/a.cu:7",
+            "/projects/gray/csrc/a.cu:7",
         ),
         (
-            "/work/gray/csrc/a.cpp:1:2: error: 'Killed' is not a type",
+            "/projects/gray/csrc/a.cpp:1:2: error: 'Killed' is not a type",
             "'Killed' is not a type",
-            "/work/gray/csrc/a.cpp:1:2",
+            "/projects/gray/csrc/a.cpp:1:2",
         ),
         (
             "nvcc fatal   : Unsupported gpu architecture 'compute_50'",

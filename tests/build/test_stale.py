@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from kernelyard.build.matrix import has_left
-from kernelyard.build.package import UnfitError
 from kernelyard.build.project import build_project
+from kernelyard.check import UnfitError
 from kernelyard.formats.editions import read_manifest
 from kernelyard.formats.variant import VariantName
 from kernelyard.hub.folder import FolderHub

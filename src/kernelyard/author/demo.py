@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernelyard.author.environment import ensure_torch
 from kernelyard.build.project import build_project
-from kernelyard.check import check_variant, gather
+from kernelyard.check import UnfitError, check_variant, gather
 from kernelyard.check.variant import CHECKS
-from kernelyard.errors import BuildError, CheckError, Place
+from kernelyard.errors import BuildError
 from kernelyard.publish import push_project
 from kernelyard.store import Store, writing
 from kernelyard.toolchain.parts import PartSource
@@ -133,7 +133,7 @@ def _check(built: list[Path]) -> tuple[None, str, None]:
     for path in built:
         findings = check_variant(gather(path))
         if findings:
-            raise CheckError("KY421", f"the build is not fit to be shipped: {findings[0]}", place=Place(str(path)))
+            raise UnfitError(str(path), findings)
     return None, f"{len(built)} variants fit: {'; '.join(CHECKS.values())}", None
 
 

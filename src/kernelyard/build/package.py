@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernelyard.check import Evidence, Finding, check_variant, gather
+from kernelyard.check import Evidence, Finding, UnfitError, check_variant, gather
 from kernelyard.check.facts import found_facts
 from kernelyard.check.files import EXTENSION_FILE
-from kernelyard.errors import CheckError, EnvironmentProblemError, Place
+from kernelyard.errors import EnvironmentProblemError, Place
 from kernelyard.formats.facts import Facts
 from kernelyard.formats.manifest import KernelDependency, Manifest
 from kernelyard.formats.metadata import Metadata
@@ -26,20 +26,7 @@ from kernelyard.store import writing
 from kernelyard.toolchain.assemble import Toolchain
 from kernelyard.toolchain.floor import forbidden_archive_members
 
-__all__ = ["Build", "UnfitError", "package_variant"]
-
-
-class UnfitError(CheckError):
-    """A build is refused by the checks; ``findings`` says why."""
-
-    def __init__(self, variant: str, findings: tuple[Finding, ...]) -> None:
-        shown = "\n".join(f"  {finding}" for finding in findings[:_MOST_SHOWN])
-        more = f"\n  and {len(findings) - _MOST_SHOWN} more" if len(findings) > _MOST_SHOWN else ""
-        super().__init__("KY421", f"the build is not fit to be shipped:\n{shown}{more}", place=Place(variant))
-        self.findings = findings
-
-
-_MOST_SHOWN = 12
+__all__ = ["Build", "package_variant"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Is a build fit to publish? One module per kind of evidence; :func:`check_variant` asks them all."""
 
 from kernelyard.check.evidence import Evidence, Finding, gather
+from kernelyard.check.unfit import UnfitError
 from kernelyard.check.variant import check_variant
 
-__all__ = ["Evidence", "Finding", "check_variant", "gather"]
+__all__ = ["Evidence", "Finding", "UnfitError", "check_variant", "gather"]

@@ -8,7 +8,8 @@ from pathlib import Path
 from kernelyard.build.identity import source_digest
 from kernelyard.build.matrix import has_left, matrix
 from kernelyard.build.project import write_index
-from kernelyard.check import Finding, check_variant, gather
+from kernelyard.check import Finding, UnfitError, check_variant, gather
+from kernelyard.check.unfit import below
 from kernelyard.errors import CheckError, InputError, MissingError, Place
 from kernelyard.formats.variant import VariantName
 from kernelyard.hub.folder import FolderHub
@@ -17,8 +18,6 @@ from kernelyard.project.plan import plan_variant
 from kernelyard.project.sources import Project, read_project
 
 __all__ = ["Pushed", "push_project"]
-
-_MOST_SHOWN = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +110,11 @@ def _refuse_outdated(project: Project, built: FolderHub) -> None:
 
 
 def _refuse_unfit(built: FolderHub) -> None:
-    findings: list[tuple[str, Finding]] = []
+    findings: list[Finding] = []
     for variant in built.variants:
-        findings += [(variant.name, finding) for finding in check_variant(gather(variant.path, name=variant.name))]
-    # What cannot be read is not left out without a word.
-    findings += [(broken.name, Finding("KY120", broken.reason, ".", "build it again")) for broken in built.broken]
+        findings += below(variant.name, check_variant(gather(variant.path, name=variant.name)))
+    for broken in built.broken:
+        # What cannot be read is not left out without a word.
+        findings += below(broken.name, [Finding("KY120", broken.reason, ".", "build it again")])
     if findings:
-        shown = "\n".join(f"  {name}/{finding}" for name, finding in findings[:_MOST_SHOWN])
-        more = f"\n  and {len(findings) - _MOST_SHOWN} more" if len(findings) > _MOST_SHOWN else ""
-        raise CheckError("KY421", f"the build is not fit to be published:\n{shown}{more}", place=Place(str(built.path)))
+        raise UnfitError(str(built.path), findings)

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from kernelyard.formats.metadata import Metadata
 from kernelyard.hub.folder import hash_tree
+from kernelyard.toolchain.stub import write_empty_stub
 
 CXX = os.environ.get("CXX", "g++")
 ID = "_gray_cpu_1"
@@ -44,6 +45,7 @@ def make_variant(tmp_path: Path) -> Callable[..., Path]:
         name: str = "torch-stable-abi211-cpu-x86_64-linux",
         archs: tuple[str, ...] | None = None,
         backend: str = "cpu",
+        linked: Sequence[str] | None = None,
     ) -> Path:
         variant = tmp_path / "build" / name
         variant.mkdir(parents=True)
@@ -51,7 +53,10 @@ def make_variant(tmp_path: Path) -> Callable[..., Path]:
         source = tmp_path / "source.cpp"
         source.write_text(text)
         library = variant / f"{ID}.abi3.so"
-        files = [str(source), "-o", str(library)]
+        if linked is None:
+            linked = ["libtorch_cpu.so"] if name.startswith("torch") else []
+        needed = [str(write_empty_stub(tmp_path / soname, soname)) for soname in linked]
+        files = [str(source), "-o", str(library), "-Wl,--no-as-needed", *needed]
         # Nothing of the machine's own is linked, but for what a test asks for.
         command = [CXX, "-shared", "-fPIC", "-nostdlib", "-O1", "-Wl,-z,noexecstack", *files, *flags]
         subprocess.run(command, check=True, capture_output=True)

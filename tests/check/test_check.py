@@ -42,10 +42,16 @@ def test_what_the_floor_python_and_torch_offer_is_fit(make_variant: MakeVariant)
     text += calling("aoti_torch_get_dtype").replace("caller", "c") + calling("torch_parallel_for").replace(
         "caller", "d"
     )
+    text += calling("Sleef_expf16_u10").replace("caller", "e")
     assert findings(make_variant(text, "-lc")) == []
 
 
 # Symbols
+
+
+def test_what_torch_offers_is_no_use_to_a_library_that_does_not_ask_for_torch(make_variant: MakeVariant) -> None:
+    found = findings(make_variant(calling("aoti_torch_get_dtype"), linked=()))
+    assert [(code, what.partition(",")[0]) for code, _, what in found] == [("KY102", "refers to aoti_torch_get_dtype")]
 
 
 def test_a_symbol_above_the_floor(make_variant: MakeVariant) -> None:
@@ -306,16 +312,14 @@ def test_an_extension_for_tvm_ffi_is_named_without_python(make_variant: MakeVari
 
 
 def test_tvm_ffis_library_is_for_tvm_ffi_only_and_torchs_are_not(make_variant: MakeVariant, promise: Promise) -> None:
-    tvm_ffi = make_variant(FIT, "-Wl,-soname,libtvm_ffi.so", name="other") / LIBRARY
-    linked = make_variant(calling("TVMFFIErrorSetRaised"), "-Wl,--no-as-needed", str(tvm_ffi))
+    linked = make_variant(calling("TVMFFIErrorSetRaised"), linked=["libtvm_ffi.so"])
     assert [code for code, _, _ in findings(linked)] == ["KY103"]
     variant = linked.rename(linked.with_name(TVM_FFI))
     (variant / LIBRARY).rename(variant / "_gray_cpu_1.so")
     promise(variant)
     assert findings(variant) == []
 
-    torch = make_variant(FIT, "-Wl,-soname,libtorch.so", name="torch") / LIBRARY
-    variant = make_variant(FIT, "-Wl,--no-as-needed", str(torch), name="tvm-ffi01-cpu-aarch64-linux")
+    variant = make_variant(FIT, linked=["libtorch.so"], name="tvm-ffi01-cpu-aarch64-linux")
     (variant / LIBRARY).rename(variant / "_gray_cpu_1.so")
     promise(variant)
     assert ("KY103", "_gray_cpu_1.so") in [(code, where) for code, where, _ in findings(variant)]

@@ -17,6 +17,7 @@ from kernelyard.binary import DynamicSymbol
 from kernelyard.check.evidence import Evidence, Finding, Library
 from kernelyard.formats.floor import Floor
 from kernelyard.formats.versions import Version
+from kernelyard.toolchain.assemble import TVM_FFI_LIBRARY
 from kernelyard.toolchain.cuda_libraries import library_of_symbol, library_sonames
 from kernelyard.toolchain.floor import load_floor
 
@@ -27,6 +28,9 @@ _PYTHON = (3, 9)
 
 #: The C interface of tvm-ffi (tvm/ffi/c_api.h).
 _TVM_FFI = "TVMFFI"
+#: The vector mathematics that torch's own headers (ATen/cpu/vec) call and libtorch_cpu exports: not part of the stable
+#: ABI, but of every build of torch.
+_SLEEF = "Sleef_"
 #: Mangled names of what is in one of torch's namespaces: at, c10, caffe2, torch. It is the name's own namespace that
 #: counts, after what the ABI puts before it (vtables, type information, guards, qualifiers), and not that of a
 #: parameter: `_Z4axpyRN2at6TensorE` is a function of the author's.
@@ -73,7 +77,8 @@ def _check_symbol(symbol: DynamicSymbol, library: Library, floor: Floor, *, prom
             library.path,
             "use torch/csrc/stable/*.h only, or take stable-abi out of the manifest",
         )
-    if owner is not None:
+    # It is not enough that torch offers it: its libraries are found only by those who ask for them by name.
+    if owner is not None and _is_linked(owner, library):
         return _check_shim(name, library, promised) if promised is not None else None
     of_toolkit = library_of_symbol(name)
     return Finding(
@@ -82,6 +87,10 @@ def _check_symbol(symbol: DynamicSymbol, library: Library, floor: Floor, *, prom
         library.path,
         f'add link = ["{of_toolkit}"] to its section' if of_toolkit else _DEFINE_IT,
     )
+
+
+def _is_linked(owner: str, library: Library) -> bool:
+    return (TVM_FFI_LIBRARY if owner == "tvm-ffi" else "libtorch_cpu.so") in library.elf.needed
 
 
 def _check_versioned(symbol: DynamicSymbol, library: Library, floor: Floor) -> Finding | None:
@@ -127,7 +136,7 @@ def _readable(name: str) -> str:
 
 
 def symbol_owner(name: str) -> str | None:
-    """Tell by its name who offers an unversioned symbol: ``python``, ``torch-c``, ``torch-c++``, ``tvm-ffi``; None."""
+    """Tell by its name who offers an unversioned symbol: ``python``, ``torch-c``, ``torch-c++``, ...; None."""
     if name.startswith(("Py", "_Py")):
         return "python"
     if shim_version(name) is not None:
@@ -136,7 +145,7 @@ def symbol_owner(name: str) -> str | None:
         return "tvm-ffi"
     if _TORCH_CXX.match(name):
         return "torch-c++"
-    return None
+    return "torch-sleef" if name.startswith(_SLEEF) else None
 
 
 def shim_version(name: str) -> Version | None:

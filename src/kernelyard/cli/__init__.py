@@ -82,6 +82,7 @@ def main() -> None:
     try:
         Path.cwd()  # A current folder that is gone would come up in odd places.
         status = command(standalone_mode=False)
+        sys.stdout.flush()  # here, where a reader that has gone is no surprise, and not at the exit of Python
     except (click.exceptions.Abort, KeyboardInterrupt):
         sys.exit(_interrupted())
     except click.ClickException as error:

@@ -42,7 +42,7 @@ def test_what_the_floor_python_and_torch_offer_is_fit(make_variant: MakeVariant)
     text += calling("aoti_torch_get_dtype").replace("caller", "c") + calling("torch_parallel_for").replace(
         "caller", "d"
     )
-    text += calling("Sleef_expf16_u10").replace("caller", "e")
+    text += calling("Sleef_expf16_u10").replace("caller", "e") + calling("GOMP_parallel").replace("caller", "f")
     assert findings(make_variant(text, "-lc")) == []
 
 

@@ -28,9 +28,10 @@ _PYTHON = (3, 9)
 
 #: The C interface of tvm-ffi (tvm/ffi/c_api.h).
 _TVM_FFI = "TVMFFI"
-#: The vector mathematics that torch's own headers (ATen/cpu/vec) call and libtorch_cpu exports: not part of the stable
-#: ABI, but of every build of torch.
-_SLEEF = "Sleef_"
+#: What comes with every torch although it is not part of the stable ABI: the vector mathematics that its headers
+#: (ATen/cpu/vec) call and libtorch_cpu exports, and OpenMP, which libtorch_cpu itself needs; an extension that asks for
+#: libtorch_cpu finds both through it, and so shares torch's threads.
+_WITH_TORCH = ("Sleef_", "GOMP_", "omp_")
 #: Mangled names of what is in one of torch's namespaces: at, c10, caffe2, torch. It is the name's own namespace that
 #: counts, after what the ABI puts before it (vtables, type information, guards, qualifiers), and not that of a
 #: parameter: `_Z4axpyRN2at6TensorE` is a function of the author's.
@@ -145,7 +146,7 @@ def symbol_owner(name: str) -> str | None:
         return "tvm-ffi"
     if _TORCH_CXX.match(name):
         return "torch-c++"
-    return "torch-sleef" if name.startswith(_SLEEF) else None
+    return "torch-dependency" if name.startswith(_WITH_TORCH) else None
 
 
 def shim_version(name: str) -> Version | None:

@@ -47,6 +47,8 @@ def write_project(project: Project, plans: Sequence[VariantPlan], toolchain: Too
     }
     framework = _cmake_framework(plans[0])
     written[f"cmake/exports-{framework}.map"] = _template(f"exports-{framework}.map")
+    if any(_has_registration(project, plan.binding, source) for plan in plans for source in plan.binding.sources):
+        written["cmake/own-registration/Python.h"] = _template("Python.h")
     for library in _header_libraries(toolchain):
         written[f"cmake/{library.name}.cmake"] = _library_file(library)
     for headers in toolchain.torch.values():
@@ -109,7 +111,11 @@ def _variant(project: Project, plan: VariantPlan, toolchain: Toolchain) -> list[
             uses = {"USES": [framework, *group.libraries, *_headers_of(group.link, toolchain)]}
             lines += _call("kernelyard_objects", name, _group(group, definitions) | uses)
         objects.append(name)
-    named = [source for source in plan.binding.sources if project.needs_name(source, plan.binding.include)]
+    named = [
+        source
+        for source in plan.binding.sources
+        if project.needs_name(source, plan.binding.include) or _has_registration(project, plan.binding, source)
+    ]
     binding: dict[str, list[str]] = {"FRAMEWORK": [_cmake_framework(plan)]}
     binding |= _group(plan.binding, definitions)
     binding["SOURCES"] = [source for source in plan.binding.sources if source not in named]
@@ -122,6 +128,11 @@ def _variant(project: Project, plan: VariantPlan, toolchain: Toolchain) -> list[
             binding["LIBRARIES"].insert(0, "${KERNELYARD_CUDADEVRT}")
         binding["LINK"] = list(plan.link)
     return lines + _call("kernelyard_extension", plan.name, binding)
+
+
+def _has_registration(project: Project, binding: ObjectGroup, source: str) -> bool:
+    """Whether a source includes a ``registration.h`` of the project's own, whose macros want the real name."""
+    return any(name.rpartition("/")[2] == "registration.h" for name in project.with_includes([source], binding.include))
 
 
 def _group(group: ObjectGroup, definitions: Iterable[str]) -> dict[str, list[str]]:

@@ -118,9 +118,11 @@ function(kernelyard_extension variant)
     target_compile_definitions(${variant} PRIVATE TORCH_EXTENSION_NAME=kernelyard_extension)
   endif()
   if(arg_NAMED)
-    # These use the extension's name elsewhere than in the macros of registration.h, and get the real one.
+    # These use the extension's name elsewhere than in the macros of our registration.h, and get the real one.
     kernelyard_objects(${variant}.named SOURCES ${arg_NAMED} ${common})
     target_compile_options(${variant}.named PRIVATE "SHELL:-include \"${folder}/extension_name.h\"")
+    # Holds a Python.h where the project has a registration.h of its own.
+    target_include_directories(${variant}.named PRIVATE "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/own-registration")
     target_sources(${variant} PRIVATE $<TARGET_OBJECTS:${variant}.named>)
   endif()
   foreach(objects IN LISTS arg_OBJECTS)

@@ -24,7 +24,7 @@ if sys.argv[1] == "kernels":
     from kernels import get_local_kernel
 else:
     from kernelyard import get_local_kernel
-kernel = get_local_kernel(Path(sys.argv[2]))
+kernel = get_local_kernel(Path(sys.argv[2]), backend="cpu")
 image = torch.arange(7 * 11 * 3, dtype=torch.uint8).reshape(7, 11, 3)
 print(kernel.img2gray(image, layout="HWC").tolist())
 print("kernelyard" in sys.modules)

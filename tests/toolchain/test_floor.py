@@ -382,17 +382,38 @@ def test_only_used_libraries_are_needed_but_torchs_always(tmp_path: Path, stubs:
 @pytest.mark.compile
 def test_a_name_of_newer_headers_stays_undefined_and_is_not_allowed(tmp_path: Path, stubs: Stubs) -> None:
     text = """
-    extern "C" long __isoc23_strtol(const char*, char**, int);
-    long run() { return __isoc23_strtol("1", nullptr, 10); }
+    extern "C" unsigned int arc4random();
+    unsigned int run() { return arc4random(); }
     """
     compiled = compile_text(tmp_path, text, "-fvisibility=default")
     with pytest.raises(subprocess.CalledProcessError) as caught:
         link(tmp_path / "x.so", link_line(stubs, cxx=CXX, all_defined=True), compiled)
-    assert "__isoc23_strtol" in caught.value.stderr
+    assert "arc4random" in caught.value.stderr
 
     library = link(tmp_path / "x.so", link_line(stubs, cxx=CXX), compiled)
     refused = [reference for reference in undefined(library) if not load_floor().allows(*reference)]
-    assert refused == [Undefined("", "__isoc23_strtol", "")]
+    assert refused == [Undefined("", "arc4random", "")]
+
+
+@pytest.mark.compile
+def test_numbers_are_read_by_the_functions_that_old_systems_have(tmp_path: Path, stubs: Stubs) -> None:
+    """A file as the headers of glibc 2.38 and newer make it."""
+    text = """
+    #include <cstdio>
+    extern "C" long __isoc23_strtol(const char*, char**, int);
+    extern "C" int __isoc23_sscanf(const char*, const char*, ...);
+    extern "C" int run() {
+      int first = 0, second = 0;
+      const int read = __isoc23_sscanf("20 3", "%d %d", &first, &second);
+      return static_cast<int>(__isoc23_strtol("1000", nullptr, 0)) + 100 * read + first + second;
+    }
+    """
+    compiled = compile_text(tmp_path, text, "-fvisibility=default")
+    library = link(tmp_path / "x.so", link_line(stubs, cxx=CXX, all_defined=True), compiled)
+    assert [reference for reference in undefined(library) if not load_floor().allows(*reference)] == []
+    program = f"import ctypes; print(ctypes.CDLL({str(library)!r}).run())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "1223"
 
 
 @pytest.mark.compile

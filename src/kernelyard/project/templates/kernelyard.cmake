@@ -14,6 +14,8 @@ endif()
 set(CMAKE_CXX_EXTENSIONS ON)
 set(CMAKE_CUDA_EXTENSIONS ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+# Kernels are no C++20 modules, and looking for some takes as long as a small source.
+set(CMAKE_CXX_SCAN_FOR_MODULES OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 # Capabilities are given per source, as -gencode.
 set(CMAKE_CUDA_ARCHITECTURES OFF)

@@ -61,12 +61,16 @@ def test_a_kernel_without_its_python_package_is_refused(sample: Sample) -> None:
 
 
 def test_a_folder_without_a_manifest_is_refused(tmp_path: Path) -> None:
-    expected = ("KY200", "there is no build.toml", "name the folder of a kernel that has one")
-    for root in (tmp_path, tmp_path / "nowhere"):
-        assert [(code, what, hint) for code, _, what, hint in mistakes(root)] == [expected]
+    hint = "name the folder of a kernel, the one with its build.toml"
     file = tmp_path / "file"
     file.touch()
-    assert [(code, what, hint) for code, _, what, hint in mistakes(file)] == [expected]
+    told = {
+        tmp_path: "there is no build.toml",
+        tmp_path / "nowhere": "there is no such folder",
+        file: "there is no such folder",
+    }
+    for root, what in told.items():
+        assert [(code, said, advice) for code, _, said, advice in mistakes(root)] == [("KY200", what, hint)]
 
 
 def test_a_manifest_that_cannot_be_read_is_told(tmp_path: Path) -> None:

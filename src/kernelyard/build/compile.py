@@ -44,6 +44,15 @@ class _KnownCause:
 
 _KNOWN_CAUSES = (
     _KnownCause(
+        re.compile(r"expected constructor, destructor, or type conversion before"),
+        'if the line begins with one of the macros of the binding: `#include "registration.h"` defines them',
+    ),
+    _KnownCause(
+        re.compile(r"TORCH_STABLE_ONLY or TORCH_TARGET_VERSION"),
+        "the manifest says stable-abi, and a source includes a header of torch's full ABI: include those of "
+        "torch/csrc/stable, or take stable-abi out",
+    ),
+    _KnownCause(
         re.compile(r"Python\.h: No such file"),
         "leave the include out: registration.h declares what an extension needs of Python; anything else of Python's C "
         "interface is not available to kernels",

@@ -22,7 +22,7 @@ _ENVIRONMENT = 3
 #: Subcommand -> its one line in the help. Its module is `kernelyard.cli.<name>` with a command `command`.
 _COMMANDS = {
     "build": "Build variants of a kernel into build/, checked.",
-    "check": "Say whether a built variant is fit to be published.",
+    "check": "Say whether built variants keep what they promise.",
     "config": "Validate a manifest, or show what it means.",
     "demo": "The whole way in one command: build, check, publish, load, run.",
     "explain": "Say what a code such as KY203 means.",

@@ -20,7 +20,7 @@ def _counted(findings: Sequence[object]) -> str:
 @click.argument("path", default=".", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def command(path: Path, *, as_json: bool) -> int:
-    """Say whether variants are fit to be published: those of a project, of a build folder, or a single one."""
+    """Say whether built variants keep what they promise: those of a project, of a build folder, or a single one."""
     from kernelyard.check import check_variant, gather
     from kernelyard.errors import MissingError, Place
     from kernelyard.hub.folder import FolderHub

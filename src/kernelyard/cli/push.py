@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -23,6 +24,8 @@ def command(folder: Path, hub: str | None, repo: str | None, *, as_json: bool) -
     from kernelyard.hub.static import StaticHub
     from kernelyard.publish import push_project
 
+    if not (hub or os.environ.get("KERNELYARD_HUB")):
+        raise InputError("KY506", "no hub is named", hint="pass --hub FOLDER, or set KERNELYARD_HUB to a folder")
     target = open_hub(hub)
     if not isinstance(target, StaticHub) or not target.is_local:
         hint = "publishing goes to a folder of its own, which any web server can serve"

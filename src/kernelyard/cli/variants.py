@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from kernelyard.cli.output import emit_json, print_table
+
+if TYPE_CHECKING:
+    from kernelyard.build.matrix import MatrixEntry
+    from kernelyard.project.sources import Project
 
 __all__ = ["command"]
 
@@ -19,8 +24,25 @@ def command(folder: Path, *, as_json: bool) -> None:
     from kernelyard.build.matrix import matrix
     from kernelyard.project.sources import read_project
 
-    entries = matrix(read_project(folder).manifest)
+    project = read_project(folder)
+    obstacles = {entry.name: entry.obstacle or _refusal(project, entry) for entry in matrix(project.manifest)}
     if as_json:
-        emit_json([{"variant": entry.name, "obstacle": entry.obstacle} for entry in entries])
+        emit_json([{"variant": name, "obstacle": obstacle} for name, obstacle in obstacles.items()])
         return
-    print_table([(entry.name, entry.obstacle or "yes") for entry in entries], head=("variant", "can be built here"))
+    print_table(
+        [(name, obstacle or "yes") for name, obstacle in obstacles.items()], head=("variant", "can be built here")
+    )
+
+
+def _refusal(project: Project, entry: MatrixEntry) -> str | None:
+    """Return why no plan can be made for a variant, None where one can."""
+    from kernelyard.errors import InputError
+    from kernelyard.project.plan import plan_variant
+
+    if entry.variant is None:
+        return None
+    try:
+        plan_variant(project, entry.variant, entry.headers)
+    except InputError as error:
+        return error.what
+    return None

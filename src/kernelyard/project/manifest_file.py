@@ -24,7 +24,8 @@ def manifest_text(root: Path) -> tuple[str, str]:
     try:
         return shown_path(path), path.read_bytes().decode("utf-8")
     except (FileNotFoundError, NotADirectoryError):
-        problems.report("KY200", (), "there is no build.toml", "name the folder of a kernel that has one")
+        what = "there is no build.toml" if root.is_dir() else "there is no such folder"
+        problems.report("KY200", (), what, "name the folder of a kernel, the one with its build.toml")
         problems.raise_any()
         raise
     except OSError as error:

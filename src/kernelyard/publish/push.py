@@ -104,7 +104,7 @@ def _refuse_outdated(project: Project, built: FolderHub) -> None:
             raise CheckError(
                 "KY524",
                 "this variant was not built from the sources, flags and capabilities as they are now",
-                hint=f"run `kernelyard build --variant {variant.name}`, or remove its folder",
+                hint="build the project again, or remove the variant's folder",
                 place=place,
             )
 

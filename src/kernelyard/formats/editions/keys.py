@@ -276,7 +276,8 @@ SECTION = TableModel(
         Key(
             "cuda-capabilities",
             STRINGS,
-            'all of the toolkit, or of `"9.0"`, `"9.0a"`, `"10.0f"`, `"12.1+PTX"`; what cannot be had is an error',
+            'all of the toolkit, or of `"9.0"`, `"9.0a"`, `"10.0f"`, `"12.1+PTX"`; what no toolkit has is an error, '
+            "what this one lacks is left out with a notice",
             (),
             backends=("cuda",),
         ),

@@ -5,7 +5,8 @@ Importing the package costs a few milliseconds and imports none of its rooms; ea
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+# Type checkers take a variable of this name for true. To import it from `typing` costs 30 ms, all the rest below 2 ms.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from kernelyard.errors import KernelyardError

@@ -318,7 +318,7 @@ def test_push_of_edited_sources_ends_with_1_and_says_what_to_run(kernelyard: Run
     what = "this variant was not built from the sources, flags and capabilities as they are now"
     assert done.stderr.splitlines() == [
         f"kernelyard: {built}/build/{CPU}: {what} [KY524]",
-        f"  run `kernelyard build --variant {CPU}`, or remove its folder",
+        "  build the project again, or remove the variant's folder",
         "  `kernelyard explain KY524` says more",
     ]
 

@@ -195,7 +195,8 @@ def test_a_build_for_one_machine_is_not_published(project: Path, hub: Path, sour
     assert Metadata.from_json((built.path / "metadata.json").read_bytes(), path="metadata.json").archs == ("9.0a",)
     error = refused(project, hub)
     assert error.code == "KY524"
-    assert built.name in error.hint
+    assert error.place is not None
+    assert error.place.path == str(built.path)
     build_project(project, source=source, variants=["*-cu130-*"])
     assert push_project(project, hub).variants == (CPU, built.name)
 

@@ -49,6 +49,14 @@ def test_what_the_floor_python_and_torch_offer_is_fit(make_variant: MakeVariant)
 # Symbols
 
 
+def test_a_function_that_is_newer_than_the_torch_promised(make_variant: MakeVariant) -> None:
+    text = calling("torch_parallel_for")
+    (found,) = findings(make_variant(text, name="torch-stable-abi29-cpu-x86_64-linux"))
+    assert found[0] == "KY117"
+    assert found[2] == "uses torch_parallel_for, which is in torch since 2.10, but promises to run on torch 2.9"
+    assert findings(make_variant(text, name="torch-stable-abi210-cpu-x86_64-linux")) == []
+
+
 def test_what_torch_offers_is_no_use_to_a_library_that_does_not_ask_for_torch(make_variant: MakeVariant) -> None:
     found = findings(make_variant(calling("aoti_torch_get_dtype"), linked=()))
     assert [(code, what.partition(",")[0]) for code, _, what in found] == [("KY102", "refers to aoti_torch_get_dtype")]

@@ -1,0 +1,37 @@
+"""Trouble of the machine ends in a message and status 3, and the command is there without its script."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernelyard import __version__
+
+
+def test_a_full_device_as_output(program: Path, sample: Callable[[str], Path]) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [program, "variants", sample("tiny")], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (3, "kernelyard: No space left on device\n")
+
+
+def test_a_current_folder_that_is_gone(program: Path, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = 'rmdir "$PWD"; exec "$0" variants .'
+    done = subprocess.run(["sh", "-c", script, program], cwd=gone, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (3, "kernelyard: No such file or directory\n")
+
+
+def test_the_package_runs_as_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "kernelyard", "--version"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, f"kernelyard, version {__version__}\n")

@@ -23,7 +23,7 @@ def toolchain_of(
     compiler: str = "g++ (Debian) 12.2.0",
 ) -> Toolchain:
     """Return a toolchain of which nothing exists: generating asks for names only."""
-    machine = Path("/machine")
+    machine = Path("/here")
     toolkit = CudaToolkit(Version("13.0"), "13.0.2", machine / "cuda", Version("580.65"), 15, "digest of cuda")
     headers = {
         version: TorchHeaders(Version(f"{version}.0"), machine / f"torch-{version}", 17, f"digest of {version}")
@@ -39,7 +39,7 @@ def toolchain_of(
             name: HeaderLibrary(name, "1.0", (machine / name / "include",), f"digest of {name}") for name in libraries
         },
         floor=load_floor(),
-        link=LinkLine(("-nodefaultlibs", "-L/machine/stubs"), ("/machine/stubs/libc.so", "/machine/a b.a")),
+        link=LinkLine(("-nodefaultlibs", "-L/here/stubs"), ("/here/stubs/libc.so", "/here/a b.a")),
     )
 
 

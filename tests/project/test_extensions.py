@@ -225,7 +225,7 @@ def test_an_input_that_is_not_there_is_an_error(sample: Sample) -> None:
 
 def test_lineinfo_is_a_flag_of_device_code_before_the_authors(sample: Sample) -> None:
     plan = plan_of(sample("sections"), CUDA)
-    assert plan.groups[0].cuda_flags == ("-lineinfo", "-O1")
+    assert plan.groups[0].device_flags == ("-lineinfo", "-O1")
     assert any("the bytes differ in another folder" in decision for decision in plan.decisions)
 
 

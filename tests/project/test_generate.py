@@ -7,7 +7,7 @@ import pytest
 
 from kernelyard import __version__
 from kernelyard.build.identity import header_libraries
-from kernelyard.project.generate import render_ops, write_extension_name, write_project
+from kernelyard.project.generate import extension_name_files, render_ops, write_files, write_project
 from kernelyard.project.plan import VariantPlan
 from kernelyard.project.sources import read_project
 from kernelyard.toolchain.assemble import Toolchain
@@ -54,7 +54,7 @@ def test_the_project_is_the_same_to_the_byte_on_every_machine(
     written = (folder / "CMakeLists.txt").read_text("utf-8")
     expected = (GOLDEN / f"{golden}.cmake").read_text("utf-8")
     assert written == expected.replace("@version@", __version__)
-    assert "/machine" not in written
+    assert "/here" not in written
     assert str(project.root) not in written
 
 
@@ -66,8 +66,8 @@ def test_only_files_that_are_for_this_machine_name_its_paths(
     plans = make_plans(project, "torch-stable-abi211-cu130-x86_64-linux")
     write_project(project, plans, make_toolchain(cuda=True), folder)
     files = tree(folder)
-    naming = {name for name, (content, _) in files.items() if b"/machine" in content}
-    assert naming == {"toolchain.cmake", "cmake/torch_2.11.0.cmake"}
+    naming = {name for name, (content, _) in files.items() if b"/here" in content}
+    assert naming == {"cmake/machine/toolchain.cmake", "cmake/machine/torch_2.11.cmake"}
     assert not [name for name, (content, _) in files.items() if str(project.root).encode() in content]
 
 
@@ -76,18 +76,18 @@ def test_writing_twice_changes_nothing(sample: Sample, make_toolchain: MakeToolc
     folder = project.root / ".kernelyard" / "cpu"
     plans, toolchain = make_plans(project, "torch211-cxx11-cpu-x86_64-linux"), make_toolchain(cuda=False)
     first = write_project(project, plans, toolchain, folder)
-    write_extension_name(folder, plans[0].name, "_axpy_cpu_1")
+    write_files(folder, extension_name_files(plans[0].name, "_axpy_cpu_1"))
     assert first == {
         "CMakeLists.txt",
-        "toolchain.cmake",
+        "cmake/machine/toolchain.cmake",
         "cmake/kernelyard.cmake",
         "cmake/exports-torch.map",
         "cmake/include/registration.h",
-        "cmake/torch_2.11.0.cmake",
+        "cmake/machine/torch_2.11.cmake",
     }
     before = tree(folder)
     assert write_project(project, plans, toolchain, folder) == frozenset()
-    write_extension_name(folder, plans[0].name, "_axpy_cpu_1")
+    write_files(folder, extension_name_files(plans[0].name, "_axpy_cpu_1"))
     assert tree(folder) == before
 
 
@@ -98,9 +98,9 @@ def test_the_unique_name_stands_in_two_small_files_only(
     folder = project.root / ".kernelyard" / "cpu"
     plans = make_plans(project, "torch211-cxx11-cpu-x86_64-linux")
     write_project(project, plans, make_toolchain(cuda=False), folder)
-    write_extension_name(folder, plans[0].name, "_axpy_cpu_0123456789ab")
+    write_files(folder, extension_name_files(plans[0].name, "_axpy_cpu_0123456789ab"))
     naming = {name for name, (content, _) in tree(folder).items() if b"0123456789ab" in content}
-    variant = f"variants/{plans[0].name}"
+    variant = f"cmake/variants/{plans[0].name}"
     assert naming == {f"{variant}/extension_name.cpp", f"{variant}/extension_name.h"}
     assert "PyInit__axpy_cpu_0123456789ab()" in (folder / variant / "extension_name.cpp").read_text()
     header = (folder / variant / "extension_name.h").read_text()
@@ -115,7 +115,7 @@ def test_a_compiler_that_is_updated_in_its_place_changes_the_toolchain_file(
     plans = make_plans(project, "torch211-cxx11-cpu-x86_64-linux")
     write_project(project, plans, make_toolchain(cuda=False), folder)
     updated = make_toolchain(cuda=False, compiler="g++ (Debian) 12.2.1")
-    assert write_project(project, plans, updated, folder) == {"toolchain.cmake"}
+    assert write_project(project, plans, updated, folder) == {"cmake/machine/toolchain.cmake"}
 
 
 def test_the_toolchain_file_quotes_what_cmake_and_the_linker_would_take_apart(
@@ -125,12 +125,12 @@ def test_the_toolchain_file_quotes_what_cmake_and_the_linker_would_take_apart(
     folder = project.root / ".kernelyard" / "cu130"
     plans = make_plans(project, "torch211-cxx11-cu130-x86_64-linux")
     write_project(project, plans, make_toolchain(cuda=True), folder)
-    lines = (folder / "toolchain.cmake").read_text().splitlines()
-    assert 'set(CMAKE_CXX_COMPILER "/machine/g++")' in lines
-    assert 'set(CMAKE_CUDA_COMPILER "/machine/cuda/bin/nvcc")' in lines
+    lines = (folder / "cmake" / "machine" / "toolchain.cmake").read_text().splitlines()
+    assert '  set(CMAKE_CXX_COMPILER "/here/g++")' in lines
+    assert '  set(CMAKE_CUDA_COMPILER "/here/cuda/bin/nvcc")' in lines
     at = lines.index('set("KERNELYARD_CUDA_INCLUDE"')
-    assert lines[at + 1].strip() == "/machine/cuda/include /machine/cuda/include/cccl)"
-    assert 'set(KERNELYARD_STANDARD_LIBRARIES "/machine/stubs/libc.so \\"/machine/a b.a\\"")' in lines
+    assert lines[at + 1].strip() == "/here/cuda/include /here/cuda/include/cccl)"
+    assert 'set(KERNELYARD_STANDARD_LIBRARIES "/here/stubs/libc.so \\"/here/a b.a\\"")' in lines
 
 
 def test_flags_are_one_string_of_which_cmake_takes_nothing_for_its_own(
@@ -157,12 +157,12 @@ def test_a_header_library_is_named_by_its_folder_of_this_machine_in_a_file_of_it
     folder = project.root / ".kernelyard" / "cpu"
     plans = make_plans(project, "tvm-ffi01-cpu-x86_64-linux")
     written = write_project(project, plans, make_toolchain(cuda=False, torch=(), libraries=("tvm_ffi",)), folder)
-    assert {"cmake/tvm_ffi.cmake", "cmake/exports-tvm-ffi.map"} <= written
-    assert not [name for name in written if "torch" in name]
-    assert (folder / "cmake" / "tvm_ffi.cmake").read_text().splitlines()[1:] == [
+    assert {"cmake/machine/tvm_ffi.cmake", "cmake/exports-tvm-ffi.map"} <= written
+    assert not [name for name in written if "torch_" in name]
+    assert (folder / "cmake" / "machine" / "tvm_ffi.cmake").read_text().splitlines()[1:] == [
         "add_library(tvm_ffi INTERFACE)",
         'target_include_directories("tvm_ffi"',
-        "  SYSTEM INTERFACE /machine/tvm_ffi/include)",
+        "  SYSTEM INTERFACE /here/tvm_ffi/include)",
     ]
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.errors import BuildError, EnvironmentProblemError, KernelyardError, Place
+from kernelyard.project.cmake_lists import MACHINE_FOLDER
 from kernelyard.project.generate import MOVE_PROJECT
 from kernelyard.store import hash_file, writing
 from kernelyard.toolchain.host import Tools
@@ -111,7 +112,7 @@ def _configure(folder: Path, tools: Tools, log: Path, lock: int | None) -> None:
 
     The folder counts, because a copy of a project would otherwise go on compiling the sources of the original.
     """
-    objects, toolchain = folder / "objects", folder / "toolchain.cmake"
+    objects, toolchain = folder / "objects", folder / MACHINE_FOLDER / "toolchain.cmake"
     stamp, wanted = objects / "configured", f"{hash_file(toolchain)} {folder}\n"
     whole = all(_has_content(objects / name) for name in ("build.ninja", "CMakeCache.txt"))
     if whole and stamp.is_file() and stamp.read_bytes() == wanted.encode():

@@ -13,7 +13,7 @@ from kernelyard.toolchain.assemble import Toolchain
 __all__ = ["build_id", "extension_name", "header_libraries", "source_contents", "source_digest"]
 
 #: Changes when the generated files change what a build does: macros, flags, the layout of a variant.
-_TEMPLATES = 3
+_TEMPLATES = 4
 _LENGTH = 12
 
 

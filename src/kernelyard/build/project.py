@@ -26,7 +26,7 @@ from kernelyard.formats.manifest import Manifest
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
 from kernelyard.hub.folder import FolderHub, FolderVariant
-from kernelyard.project.generate import MOVE_PROJECT, write_extension_name, write_project
+from kernelyard.project.generate import MOVE_PROJECT, extension_name_files, write_files, write_project
 from kernelyard.project.plan import VariantPlan, plan_variant
 from kernelyard.project.sources import Project, read_project
 from kernelyard.store import writing
@@ -206,7 +206,7 @@ def _build_group(
     if toolchain is not None:
         write_project(project, [job.plan for job in jobs], toolchain, folder)
         for build in builds:
-            write_extension_name(folder, build.plan.name, build.name)
+            write_files(folder, extension_name_files(build.plan.name, build.name))
         contents = {path: digest for job in jobs for path, digest in source_contents(project, job.plan).items()}
         names = [job.plan.name for job in jobs]
         compile_variants(folder, toolchain.tools, names, contents=contents, jobs=parallel, lock=lock)

@@ -1,31 +1,27 @@
-"""Writing the CMake project of some variants: what an author builds by hand is what is shipped.
-
-One project serves all variants that share a toolkit: sources that do not include torch are compiled once for them all.
-``CMakeLists.txt`` holds nothing of this machine; that is in ``toolchain.cmake``.
-"""
+"""Writing the CMake project of some variants: what an author builds by hand is what is shipped."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+import uuid
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from kernelyard import __version__
-from kernelyard.project.plan import ObjectGroup, VariantPlan
+from kernelyard.project.cmake_lists import cmake_framework, has_own_registration, render_cmake_lists
+from kernelyard.project.machine_files import machine_files
+from kernelyard.project.plan import VariantPlan
 from kernelyard.project.sources import Project
 from kernelyard.store import writing
 from kernelyard.toolchain.assemble import Toolchain
-from kernelyard.toolchain.parts import HeaderLibrary, TorchHeaders
 
-__all__ = ["MOVE_PROJECT", "render_ops", "write_extension_name", "write_project"]
+__all__ = ["MOVE_PROJECT", "extension_name_files", "project_files", "render_ops", "write_files", "write_project"]
 
 #: What to do where a project's folder cannot be written; for :func:`kernelyard.store.writing`.
 MOVE_PROJECT = "move the project to"
 
 
 def write_project(project: Project, plans: Sequence[VariantPlan], toolchain: Toolchain, folder: Path) -> frozenset[str]:
-    """Write the project. Files that would not change are left alone, so that CMake sees nothing new.
+    """Write the project that ``build`` compiles. Files that would not change are left alone: CMake sees nothing new.
 
     Args:
         project: The author's.
@@ -39,32 +35,34 @@ def write_project(project: Project, plans: Sequence[VariantPlan], toolchain: Too
     Raises:
         EnvironmentProblemError: The folder cannot be written.
     """
-    written = {
-        "CMakeLists.txt": _cmake_lists(project, plans, toolchain, folder),
-        "toolchain.cmake": _toolchain_file(toolchain),
-        "cmake/kernelyard.cmake": _template("kernelyard.cmake"),
-        "cmake/include/registration.h": _template("registration.h"),
+    up = "/".join([".."] * len(folder.relative_to(project.root).parts))
+    texts = project_files(project, plans) | machine_files(toolchain)
+    texts["CMakeLists.txt"] = render_cmake_lists(project, plans, up)
+    return write_files(folder, texts)
+
+
+def project_files(project: Project, plans: Sequence[VariantPlan]) -> dict[str, str]:
+    """Return path in the generated project -> text, for all that ``CMakeLists.txt`` needs and is of no machine."""
+    framework, backend = cmake_framework(plans[0]), plans[0].backend
+    names = {
+        "cmake/kernelyard.cmake": "kernelyard.cmake",
+        "cmake/include/registration.h": "registration.h",
+        f"cmake/exports-{framework}.map": f"exports-{framework}.map",
     }
-    framework = _cmake_framework(plans[0])
-    written[f"cmake/exports-{framework}.map"] = _template(f"exports-{framework}.map")
-    if any(_has_registration(project, plan.binding, source) for plan in plans for source in plan.binding.sources):
-        written["cmake/own-registration/Python.h"] = _template("Python.h")
-    for library in _header_libraries(toolchain):
-        written[f"cmake/{library.name}.cmake"] = _library_file(library)
-    for headers in toolchain.torch.values():
-        written[f"cmake/{_torch_target(headers)}.cmake"] = _torch_file(headers, toolchain)
-    with writing(folder, elsewhere=MOVE_PROJECT):
-        return frozenset(name for name, text in written.items() if _write_changed(folder / name, text))
+    if backend != "cpu":
+        names[f"cmake/kernelyard-{backend}.cmake"] = f"kernelyard-{backend}.cmake"
+    if any(has_own_registration(project, plan.binding, source) for plan in plans for source in plan.binding.sources):
+        names["cmake/own-registration/Python.h"] = "Python.h"
+    return {name: _template(template) for name, template in names.items()}
 
 
-def write_extension_name(folder: Path, variant: str, name: str) -> None:
-    """Write the files of a variant that alone know the extension's unique name."""
-    with writing(folder, elsewhere=MOVE_PROJECT):
-        target = folder / "variants" / variant
-        _write_changed(
-            target / "extension_name.cpp", _template("extension_name.cpp.in").replace("@extension_name@", name)
-        )
-        _write_changed(target / "extension_name.h", f"#define TORCH_EXTENSION_NAME {name}\n")
+def extension_name_files(variant: str, name: str) -> dict[str, str]:
+    """Return path in the generated project -> text, for the files that alone know a variant's unique name."""
+    folder = f"cmake/variants/{variant}"
+    return {
+        f"{folder}/extension_name.cpp": _template("extension_name.cpp.in").replace("@extension_name@", name),
+        f"{folder}/extension_name.h": f"#define TORCH_EXTENSION_NAME {name}\n",
+    }
 
 
 def render_ops(framework: str, name: str) -> str:
@@ -73,182 +71,17 @@ def render_ops(framework: str, name: str) -> str:
     return _template(f"_ops-{kind}.py.in").replace("@extension_name@", name)
 
 
-def _cmake_lists(project: Project, plans: Sequence[VariantPlan], toolchain: Toolchain, folder: Path) -> str:
-    general = project.manifest.general
-    up = "/".join([".."] * len(folder.relative_to(project.root).parts))
-    languages = "CXX CUDA" if toolchain.cuda else "CXX"
-    lines = [
-        f"# Generated by Kernelyard {__version__} from build.toml; changes here are lost.",
-        "cmake_minimum_required(VERSION 3.28)",
-        f"project({general.python_name} LANGUAGES {languages})",
-        f'get_filename_component(KERNEL_DIR "${{CMAKE_CURRENT_LIST_DIR}}/{up}" ABSOLUTE)',
-        "include(cmake/kernelyard.cmake)",
-        *(f"include(cmake/{_torch_target(headers)}.cmake)" for headers in toolchain.torch.values()),
-        *(f"include(cmake/{library.name}.cmake)" for library in _header_libraries(toolchain)),
-    ]
-    shared: dict[str, ObjectGroup] = {}
-    for plan in plans:
-        shared.update({group.name: group for group in plan.groups if not group.uses_torch})
-    for group in shared.values():
-        lines += ["", f"# [kernel.{group.name}], without torch: compiled once for all variants"]
-        used = [*group.libraries, *_headers_of(group.link, toolchain), *(["tvm_ffi"] if plans[0].tvm_ffi else [])]
-        uses = {"USES": used}
-        lines += _call("kernelyard_objects", _object_target(group), _group(group, plans[0].backend_definitions) | uses)
-    for plan in plans:
-        lines += _variant(project, plan, toolchain)
-    return "\n".join(lines) + "\n"
+def write_files(folder: Path, texts: Mapping[str, str]) -> frozenset[str]:
+    """Write files below a folder, each whole or not at all; those that have their text already are left alone.
 
+    Returns:
+        The names of those that were written.
 
-def _variant(project: Project, plan: VariantPlan, toolchain: Toolchain) -> list[str]:
-    framework = _torch_target(toolchain.torch[plan.torch]) if plan.torch else "tvm_ffi"
-    definitions = (*plan.backend_definitions, *plan.definitions)
-    lines = ["", f"# {plan.name}"]
-    objects = []
-    for group in plan.groups:
-        name = _object_target(group)
-        if group.uses_torch:
-            name = f"{name}.{plan.name}"
-            uses = {"USES": [framework, *group.libraries, *_headers_of(group.link, toolchain)]}
-            lines += _call("kernelyard_objects", name, _group(group, definitions) | uses)
-        objects.append(name)
-    named = [
-        source
-        for source in plan.binding.sources
-        if project.needs_name(source, plan.binding.include) or _has_registration(project, plan.binding, source)
-    ]
-    binding: dict[str, list[str]] = {"FRAMEWORK": [_cmake_framework(plan)]}
-    binding |= _group(plan.binding, definitions)
-    binding["SOURCES"] = [source for source in plan.binding.sources if source not in named]
-    binding |= {"NAMED": named, "OBJECTS": objects, "USES": [framework, *plan.libraries]}
-    if plan.backend == "cuda":
-        # Static: an extension then needs no CUDA library at all, whichever minor version torch was built with.
-        binding["LIBRARIES"] = ["${KERNELYARD_CUDART_STATIC}"]
-        if any(group.relocatable for group in plan.groups):
-            # For kernels that launch kernels; nothing of it is taken where there are none.
-            binding["LIBRARIES"].insert(0, "${KERNELYARD_CUDADEVRT}")
-        binding["LINK"] = list(plan.link)
-    return lines + _call("kernelyard_extension", plan.name, binding)
-
-
-def _has_registration(project: Project, binding: ObjectGroup, source: str) -> bool:
-    """Whether a source includes a ``registration.h`` of the project's own, whose macros want the real name."""
-    return any(name.rpartition("/")[2] == "registration.h" for name in project.with_includes([source], binding.include))
-
-
-def _group(group: ObjectGroup, definitions: Iterable[str]) -> dict[str, list[str]]:
-    return {
-        "SOURCES": list(group.sources),
-        "INCLUDE": list(group.include),
-        "DEFINITIONS": list(definitions),
-        "CXX_FLAGS": _flags(group.cxx_flags),
-        "CUDA_FLAGS": _flags(group.cuda_flags),
-        "CAPABILITIES": list(group.capabilities),
-        "RELOCATABLE": ["ON"] if group.relocatable else [],
-    }
-
-
-def _header_libraries(toolchain: Toolchain) -> Iterator[HeaderLibrary]:
-    """Yield the libraries of headers, those of the linked libraries among them."""
-    yield from toolchain.libraries.values()
-    yield from (library.headers for library in toolchain.linked.values() if library.headers is not None)
-
-
-def _headers_of(linked: Iterable[str], toolchain: Toolchain) -> list[str]:
-    """Return the names of linked libraries whose headers are not the toolkit's own."""
-    return [name for name in linked if toolchain.linked[name].headers is not None]
-
-
-def _flags(flags: Iterable[str]) -> list[str]:
-    """Return flags as one string for CMake's ``SHELL:`` of which nothing is taken for a sign of CMake's own."""
-    # Evaluated, `\;` is a semicolon in an element of a list, and `$$<1:<>` is `$<`.
-    joined = " ".join(map(_shell_word, flags))
-    return [_SIGN.sub(lambda found: _SIGNS[found[0]], joined)] if joined else []
-
-
-_SIGNS = {">": "$<ANGLE-R>", ";": "\\$<SEMICOLON>", "$<": "$$<1:<>"}
-_SIGN = re.compile("|".join(map(re.escape, _SIGNS)))
-
-
-def _shell_word(text: str) -> str:
-    """Return a word as CMake reads shells: unlike in a shell, a backslash escapes in single quotes too."""
-    if re.fullmatch(r"[\w./+=:,@%-]+", text, re.ASCII):
-        return text
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _call(function: str, name: str, arguments: dict[str, list[str]]) -> list[str]:
-    lines = [f"{function}({_quoted(name)}"]
-    lines += [f"  {keyword} {' '.join(map(_argument, values))}" for keyword, values in arguments.items() if values]
-    lines[-1] += ")"
-    return lines
-
-
-def _toolchain_file(toolchain: Toolchain) -> str:
-    settings = {
-        "CMAKE_CXX_COMPILER": str(toolchain.compiler.path),
-    }
-    if toolchain.cuda:
-        settings["CMAKE_CUDA_COMPILER"] = str(toolchain.cuda.nvcc)
-        settings["CMAKE_CUDA_HOST_COMPILER"] = str(toolchain.compiler.path)
-        settings["KERNELYARD_CUDART_STATIC"] = str(toolchain.cuda.root / "lib" / "libcudart_static.a")
-        settings["KERNELYARD_CUDADEVRT"] = str(toolchain.cuda.root / "lib" / "libcudadevrt.a")
-    lines = [
-        "# Generated by Kernelyard: what this machine has, and how a link keeps the floor.",
-        # A compiler that is updated keeps its path; objects of the old one are of no use then.
-        f"# {toolchain.compiler.banner}",
-    ]
-    lines += [f"set({name} {_quoted(value)})" for name, value in settings.items()]
-    if toolchain.cuda:
-        include = (toolchain.cuda.root / "include").as_posix()
-        lines += _call("set", "KERNELYARD_CUDA_INCLUDE", {"": [include, f"{include}/cccl"]})
-    for library in toolchain.linked.values():
-        lines.append(f"set(KERNELYARD_LIBRARY_{library.name} {_quoted(library.stub.as_posix())})")
-    lines += _call("set", "KERNELYARD_LINK_OPTIONS", {"": list(toolchain.link.options)})
-    joined = " ".join(map(_shell, toolchain.link.libraries))
-    lines.append(f"set(KERNELYARD_STANDARD_LIBRARIES {_quoted(joined)})")
-    return "\n".join(lines) + "\n"
-
-
-def _torch_file(headers: TorchHeaders, toolchain: Toolchain) -> str:
-    target = _torch_target(headers)
-    root = headers.root.as_posix()
-    lines = [
-        f"# Generated by Kernelyard: the headers of torch {headers.version}; nothing looks for torch itself.",
-        f"add_library({target} INTERFACE)",
-        *_call(
-            "target_include_directories",
-            target,
-            {"SYSTEM INTERFACE": [root, f"{root}/torch/csrc/api/include"]},
-        ),
-        f"target_compile_features({target} INTERFACE cxx_std_{headers.cxx_standard})",
-    ]
-    if toolchain.cuda:
-        lines += [
-            f"target_compile_features({target} INTERFACE cuda_std_{headers.cxx_standard})",
-            # Kernels for torch use the operators of half and bfloat16 that torch's own build turns off.
-            f"target_compile_definitions({target} INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:ENABLE_FP8>)",
-        ]
-    return "\n".join(lines) + "\n"
-
-
-def _library_file(library: HeaderLibrary) -> str:
-    lines = [f"# Generated by Kernelyard: {library.name}, {library.version}.", f"add_library({library.name} INTERFACE)"]
-    folders = [folder.as_posix() for folder in library.include]
-    lines += _call("target_include_directories", library.name, {"SYSTEM INTERFACE": folders})
-    return "\n".join(lines) + "\n"
-
-
-def _cmake_framework(plan: VariantPlan) -> str:
-    return "tvm-ffi" if plan.tvm_ffi else "torch"
-
-
-def _object_target(group: ObjectGroup) -> str:
-    # A prefix, for CMake has targets of its own: all, test, install.
-    return f"kernel.{group.name}"
-
-
-def _torch_target(headers: TorchHeaders) -> str:
-    return f"torch_{headers.version}"
+    Raises:
+        EnvironmentProblemError: The folder cannot be written.
+    """
+    with writing(folder, elsewhere=MOVE_PROJECT):
+        return frozenset(name for name, text in texts.items() if _write_changed(folder / name, text))
 
 
 def _template(name: str) -> str:
@@ -259,24 +92,10 @@ def _write_changed(path: Path, text: str) -> bool:
     if path.is_file() and path.read_bytes() == text.encode():
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, "utf-8")
+    aside = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+    try:
+        aside.write_text(text, "utf-8")
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
     return True
-
-
-def _quoted(text: str) -> str:
-    """Return a CMake argument in which nothing but the text itself is meant."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace(";", "\\;")
-    # `$` begins a reference only before `{` or a name in braces; generator expressions begin with `$<`.
-    return '"' + re.sub(r"\$(?!<)", r"\\$", escaped) + '"'
-
-
-def _argument(text: str) -> str:
-    """Return an argument, quoted unless it is plain; references to CMake variables of ours stay references."""
-    if text.startswith("${") and text.endswith("}"):
-        return f'"{text}"'
-    plain = text and all(character.isalnum() or character in "_./-+=:,@" for character in text)
-    return text if plain else _quoted(text)
-
-
-def _shell(text: str) -> str:
-    return text if all(character.isalnum() or character in "_./-+=:,@" for character in text) else f'"{text}"'

@@ -18,6 +18,9 @@ __all__ = ["ObjectGroup", "VariantPlan", "plan_variant", "sections_of_variant"]
 
 _HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx", ".h++", ".cuh", ".inl", ".inc", ".ipp", ".tpp")
 _CUDA_SUFFIX = ".cu"
+#: The suffixes of device code, by backend. That of SYCL stands in C++ sources.
+_DEVICE_SUFFIXES = {"cpu": (), "cuda": (_CUDA_SUFFIX,), "rocm": (_CUDA_SUFFIX, ".hip"), "xpu": (), "metal": (".metal",)}
+_OBJECTIVE_CXX_SUFFIXES = (".mm", ".m")
 #: Tried with nvcc 13.0: the host compiler's -ffile-prefix-map and cudafe's --orig_src_path_name leave it as it is.
 _LINEINFO = "lineinfo writes this folder's path into the device code: the bytes differ in another folder"
 _PTX = "+PTX"
@@ -33,8 +36,8 @@ class ObjectGroup:
         sources: What is compiled; relative to the project.
         include: Include folders, relative to the project.
         cxx_flags: For C++ sources.
-        cuda_flags: For CUDA sources.
-        capabilities: Of CUDA, ``9.0a``, ``12.1+PTX``; empty for other backends.
+        device_flags: For sources of device code.
+        capabilities: Of CUDA, ``9.0a``, ``12.1+PTX``, or architectures of ROCm, ``gfx90a``; empty for other backends.
         uses_torch: Whether the sources are compiled against torch; without, all variants share the objects.
         libraries: Header libraries, ``cutlass_3_6``.
         relocatable: Whether the device code of the CUDA sources is linked together.
@@ -45,7 +48,7 @@ class ObjectGroup:
     sources: tuple[str, ...]
     include: tuple[str, ...]
     cxx_flags: tuple[str, ...]
-    cuda_flags: tuple[str, ...]
+    device_flags: tuple[str, ...]
     capabilities: tuple[str, ...]
     uses_torch: bool
     libraries: tuple[str, ...] = ()
@@ -218,7 +221,7 @@ def _plan_binding(project: Project, settings: TorchSettings | TvmFfiSettings, ta
         sources=_compiled(src, Place(path, key=f"{table}.src"), _CXX_SUFFIXES),
         include=expand_folders(project.root, settings.include),
         cxx_flags=settings.cxx_flags,
-        cuda_flags=(),
+        device_flags=(),
         capabilities=(),
         uses_torch=table == "torch",
     )
@@ -228,7 +231,8 @@ def _plan_section(
     project: Project, section: KernelSection, files: SectionFiles, choice: Choice, path: str
 ) -> Iterator[ObjectGroup]:
     """Yield the section's sources without torch, which all variants share, and those with torch."""
-    compilable = (*_CXX_SUFFIXES, _CUDA_SUFFIX) if section.backend == "cuda" else _CXX_SUFFIXES
+    device_suffixes = _DEVICE_SUFFIXES[section.backend]
+    compilable = (*_CXX_SUFFIXES, *device_suffixes, *(_OBJECTIVE_CXX_SUFFIXES if section.backend == "metal" else ()))
     sources = _compiled(files.src, Place(path, key=f"kernel.{section.name}.src"), compilable)
     torch = [source for source in sources if project.uses_torch(source, files.include)]
     if section.relocatable_device_code and any(source.endswith(_CUDA_SUFFIX) for source in torch):
@@ -236,13 +240,13 @@ def _plan_section(
         torch = [source for source in sources if source in torch or source.endswith(_CUDA_SUFFIX)]
     for uses_torch, chosen in ((False, [source for source in sources if source not in torch]), (True, torch)):
         if chosen:
-            device_code = any(source.endswith(_CUDA_SUFFIX) for source in chosen)
+            device_code = any(source.endswith(device_suffixes) for source in chosen)
             yield ObjectGroup(
                 name=section.name,
                 sources=tuple(chosen),
                 include=files.include,
                 cxx_flags=section.cxx_flags,
-                cuda_flags=("-lineinfo", *section.cuda_flags) if section.lineinfo else section.cuda_flags,
+                device_flags=_device_flags(section),
                 capabilities=choice.names if device_code else (),
                 uses_torch=uses_torch,
                 libraries=tuple(sorted(name for name in section.depends if name != "torch")),
@@ -255,7 +259,12 @@ def _choose(
     section: KernelSection, files: SectionFiles, variant: VariantName, only: Sequence[str], path: str
 ) -> Choice:
     toolkit = variant.backend_version
-    if section.backend != "cuda" or toolkit is None or not any(source.endswith(_CUDA_SUFFIX) for source in files.src):
+    if not any(source.endswith(_DEVICE_SUFFIXES[section.backend]) for source in files.src):
+        return Choice(())
+    if section.backend == "rocm":
+        key = f"kernel.{section.name}.rocm-archs"
+        return _chosen(lambda: choose_rocm_architectures(section.rocm_archs), path, key)
+    if section.backend != "cuda" or toolkit is None:
         return Choice(())
     key = f"kernel.{section.name}.cuda-capabilities"
     choice = _chosen(lambda: choose_capabilities(section.cuda_capabilities, toolkit), path, key)
@@ -299,6 +308,12 @@ def _why_left_out(section: KernelSection, variant: VariantName) -> str:
     return f"is for {', '.join(f'{name} {value}' for name, value in wanted if value is not None)}"
 
 
+def _device_flags(section: KernelSection) -> tuple[str, ...]:
+    if section.backend == "cuda":
+        return ("-lineinfo", *section.cuda_flags) if section.lineinfo else section.cuda_flags
+    return {"rocm": section.hip_flags, "xpu": section.sycl_flags}.get(section.backend, ())
+
+
 def _definitions(stable: Version | None) -> tuple[str, ...]:
     definitions = ["Py_LIMITED_API=0x03090000"]
     if stable is not None:
@@ -309,7 +324,8 @@ def _definitions(stable: Version | None) -> tuple[str, ...]:
 
 def _backend_definitions(backend: str, table: str) -> tuple[str, ...]:
     kernel = f"{backend.upper()}_KERNEL"
-    return (kernel, "USE_CUDA=1") if backend == "cuda" and table == "torch" else (kernel,)
+    of_torch = {"cuda": ("USE_CUDA=1",), "rocm": ("USE_ROCM=1",), "xpu": ("USE_XPU",)}.get(backend, ())
+    return (kernel, *of_torch) if table == "torch" else (kernel,)
 
 
 def _compiled(sources: Iterable[str], place: Place, compilable: tuple[str, ...]) -> tuple[str, ...]:
@@ -327,5 +343,7 @@ def _compiled(sources: Iterable[str], place: Place, compilable: tuple[str, ...])
 
 
 def _capability_order(text: str) -> tuple[int, int, str]:
+    if text.startswith("gfx"):
+        return len(text), 0, text
     major, _, rest = text.partition(".")
     return int(major), int(rest[0]), rest

@@ -44,9 +44,14 @@ class Project:
         framework = "tvm-ffi" if isinstance(self.manifest.framework, TvmFfiSettings) else "torch"
         return self.root / PACKAGE_FOLDER[framework] / self.manifest.general.python_name
 
+    @property
+    def shipped_suffixes(self) -> frozenset[str]:
+        """The suffixes of the files that are shipped of the package: ``.py``."""
+        return frozenset({f".{suffix.lstrip('.')}" for suffix in self.manifest.framework.pyext} | {".py"})
+
     def python_files(self) -> dict[str, Path]:
         """Return what is shipped of the package: path inside the variant -> file."""
-        suffixes = {f".{suffix.lstrip('.')}" for suffix in self.manifest.framework.pyext} | {".py"}
+        suffixes = self.shipped_suffixes
         found = {}
         for path in sorted(self.package.rglob("*")):
             inside = path.relative_to(self.package).as_posix()

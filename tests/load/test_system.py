@@ -63,6 +63,10 @@ def fake_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
         ),
         ("__version__ = '2.1.0'\ncuda = '12.1'\nhip = None\n", Torch("2.1.0", Version("12.1"))),
         ('__version__ = "2.9.0"\ncuda: str | None = None\nhip: str | None = "6.4.1"\n', Torch("2.9.0", None, "6.4.1")),
+        (
+            "__version__ = '2.13.0+xpu'\ncuda: Optional[str] = None\nxpu: Optional[str] = '20260000'\n",
+            Torch("2.13.0+xpu", xpu="20260000"),
+        ),
     ],
 )
 def test_torch_is_described_from_its_files_without_importing_it(

@@ -16,7 +16,7 @@ from pathlib import Path
 from kernelyard.formats.versions import InvalidVersion, Version
 from kernelyard.load.nvml import Gpu, cuda_device_order, cuda_visible_devices, read_gpus, visible_gpus
 
-__all__ = ["System", "Torch", "describe_system"]
+__all__ = ["System", "Torch", "describe_system", "describe_torch", "find_torch", "folder_of"]
 
 _CPU = {"amd64": "x86_64", "arm64": "aarch64"}
 _OS = {"linux": "linux", "darwin": "darwin", "win32": "windows"}
@@ -24,7 +24,7 @@ _OS = {"linux": "linux", "darwin": "darwin", "win32": "windows"}
 _NUMBERS = re.compile(r"(\d+)\.(\d+)", re.ASCII)
 #: What PyTorch's own releases look like: `2.11.0`, `2.11.0+cu130`, `2.11.0+rocm6.4`, `2.5.1.post3`.
 _RELEASE = re.compile(r"\d+\.\d+(\.\d+)*(\.post\d+)?(\+(cpu|cu\d+|rocm[\d.]+|xpu)(\.\w+)*)?", re.ASCII)
-_ASSIGNMENT = re.compile(r"^(__version__|cuda|hip)\b[^=\n]*=\s*['\"]([^'\"\n]+)['\"]", re.ASCII | re.MULTILINE)
+_ASSIGNMENT = re.compile(r"^(__version__|cuda|hip|xpu)\b[^=\n]*=\s*['\"]([^'\"\n]+)['\"]", re.ASCII | re.MULTILINE)
 #: The constructor of c10::Error takes a std::string; its mangled name tells which of the two.
 _C10_ERROR = re.compile(rb"_ZN3c105ErrorC\dENS_14SourceLocationE(NSt7__cxx11|Ss)")
 
@@ -38,12 +38,14 @@ class Torch:
         cuda: The CUDA it was built for.
         hip: The ROCm it was built for.
         cxx11_abi: Of its std::string; None where that could not be found out.
+        xpu: The SYCL compiler it was built with, as digits of year, month or minor, and patch: ``20250302``.
     """
 
     version: str
     cuda: Version | None = None
     hip: str | None = None
     cxx11_abi: bool | None = None
+    xpu: str | None = None
 
     @property
     def release(self) -> tuple[int, int] | None:
@@ -124,21 +126,34 @@ def describe_system() -> System:
 
 
 def find_torch() -> Torch | None:
-    """Describe the installed torch from its files, without importing it."""
-    folder = _folder_of("torch")
-    if folder is None:
-        return None
+    """Describe the torch that this interpreter would import, without importing it."""
+    folder = folder_of("torch")
+    return None if folder is None else describe_torch(folder, version=_distribution_version("torch"))
+
+
+def describe_torch(folder: Path, *, version: str | None = None) -> Torch | None:
+    """Describe a torch by its files.
+
+    Args:
+        folder: Of the package.
+        version: Of a torch that does not say it itself.
+
+    Returns:
+        What it is, or None where no version is known.
+    """
     try:
         found = dict(_ASSIGNMENT.findall((folder / "version.py").read_text("utf-8")))
     except OSError:
         found = {}
-    version = found.get("__version__") or _distribution_version("torch")
+    version = found.get("__version__") or version
     if version is None:
         return None
-    return Torch(version, _parsed(found.get("cuda")), found.get("hip"), _cxx11_abi(folder))
+    cuda = _parsed(found.get("cuda"))
+    return Torch(version, cuda, found.get("hip"), _cxx11_abi(folder), found.get("xpu"))
 
 
-def _folder_of(module: str) -> Path | None:
+def folder_of(module: str) -> Path | None:
+    """Return the folder of a package that this interpreter would import, without importing it."""
     from importlib.util import find_spec
 
     loaded = sys.modules.get(module)
@@ -159,7 +174,7 @@ def _distribution_version(name: str) -> str | None:
 
 
 def _tvm_ffi() -> str | None:
-    return _distribution_version("apache-tvm-ffi") if _folder_of("tvm_ffi") else None
+    return _distribution_version("apache-tvm-ffi") if folder_of("tvm_ffi") else None
 
 
 def _cxx11_abi(folder: Path) -> bool | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 
+from kernelyard.formats.variant import VariantName
 from kernelyard.project.cmake_lists import cmake_framework, has_own_registration, render_cmake_lists
 from kernelyard.project.machine_files import machine_files
 from kernelyard.project.plan import VariantPlan
@@ -18,6 +19,8 @@ __all__ = ["MOVE_PROJECT", "extension_name_files", "project_files", "render_ops"
 
 #: What to do where a project's folder cannot be written; for :func:`kernelyard.store.writing`.
 MOVE_PROJECT = "move the project to"
+#: What a backend's module needs beside it.
+_OF_BACKEND = {"rocm": ("hipify.py",), "metal": ("metallib.cmake", "metallib.h.in")}
 
 
 def write_project(project: Project, plans: Sequence[VariantPlan], toolchain: Toolchain, folder: Path) -> frozenset[str]:
@@ -44,16 +47,23 @@ def write_project(project: Project, plans: Sequence[VariantPlan], toolchain: Too
 def project_files(project: Project, plans: Sequence[VariantPlan]) -> dict[str, str]:
     """Return path in the generated project -> text, for all that ``CMakeLists.txt`` needs and is of no machine."""
     framework, backend = cmake_framework(plans[0]), plans[0].backend
+    exports = f"exports-{framework}.{_exports_suffix(plans[0])}"
     names = {
         "cmake/kernelyard.cmake": "kernelyard.cmake",
         "cmake/include/registration.h": "registration.h",
-        f"cmake/exports-{framework}.map": f"exports-{framework}.map",
+        f"cmake/{exports}": exports,
     }
     if backend != "cpu":
         names[f"cmake/kernelyard-{backend}.cmake"] = f"kernelyard-{backend}.cmake"
+    names |= {f"cmake/{name}": name for name in _OF_BACKEND.get(backend, ())}
     if any(has_own_registration(project, plan.binding, source) for plan in plans for source in plan.binding.sources):
         names["cmake/own-registration/Python.h"] = "Python.h"
     return {name: _template(template) for name, template in names.items()}
+
+
+def _exports_suffix(plan: VariantPlan) -> str:
+    # Linkers for macOS take a list, those for Linux a script.
+    return "exp" if VariantName.parse(plan.name).os == "darwin" else "map"
 
 
 def extension_name_files(variant: str, name: str) -> dict[str, str]:

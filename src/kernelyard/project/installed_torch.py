@@ -60,6 +60,11 @@ class InstalledTorch:
         """The SYCL compiler it was built with."""
         return self.backend_version if self.backend == "xpu" else None
 
+    @property
+    def library_suffix(self) -> str:
+        """What the names of its libraries end with."""
+        return ".dylib" if self.backend == "metal" else ".so"
+
     def serves(self, backend: str) -> bool:
         """Whether kernels of a backend can be compiled against it: any torch has what those of the CPU need."""
         return backend in ("cpu", self.backend)

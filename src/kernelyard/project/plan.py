@@ -20,7 +20,8 @@ _HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx", ".h++", ".cuh", ".inl", ".inc",
 _CUDA_SUFFIX = ".cu"
 #: The suffixes of device code, by backend. That of SYCL stands in C++ sources.
 _DEVICE_SUFFIXES = {"cpu": (), "cuda": (_CUDA_SUFFIX,), "rocm": (_CUDA_SUFFIX, ".hip"), "xpu": (), "metal": (".metal",)}
-_OBJECTIVE_CXX_SUFFIXES = (".mm", ".m")
+#: What else Apple's compiler takes.
+_APPLE_SUFFIXES = (".mm", ".m", ".c")
 #: Tried with nvcc 13.0: the host compiler's -ffile-prefix-map and cudafe's --orig_src_path_name leave it as it is.
 _LINEINFO = "lineinfo writes this folder's path into the device code: the bytes differ in another folder"
 _PTX = "+PTX"
@@ -232,7 +233,7 @@ def _plan_section(
 ) -> Iterator[ObjectGroup]:
     """Yield the section's sources without torch, which all variants share, and those with torch."""
     device_suffixes = _DEVICE_SUFFIXES[section.backend]
-    compilable = (*_CXX_SUFFIXES, *device_suffixes, *(_OBJECTIVE_CXX_SUFFIXES if section.backend == "metal" else ()))
+    compilable = (*_CXX_SUFFIXES, *device_suffixes, *(_APPLE_SUFFIXES if section.backend == "metal" else ()))
     sources = _compiled(files.src, Place(path, key=f"kernel.{section.name}.src"), compilable)
     torch = [source for source in sources if project.uses_torch(source, files.include)]
     if section.relocatable_device_code and any(source.endswith(_CUDA_SUFFIX) for source in torch):

@@ -12,6 +12,10 @@
 # A module beside this one says what is special about device code: kernelyard-<backend>.cmake has a function
 # kernelyard_device_code(<name> [as above]), and may have a function kernelyard_device_link(<extension>).
 
+# Flags that are empty are no mistake.
+if(POLICY CMP0174)
+  cmake_policy(SET CMP0174 NEW)
+endif()
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
 endif()
@@ -38,14 +42,15 @@ function(kernelyard_configure target)
   target_sources(${target} PRIVATE ${arg_SOURCES})
   target_include_directories(${target} PRIVATE ${arg_INCLUDE} "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/include")
   target_compile_definitions(${target} PRIVATE ${arg_DEFINITIONS})
-  # -fno-gnu-unique: two versions of a kernel in one process must not share a template's static variable.
+  # -fno-gnu-unique: two versions of a kernel in one process must not share a template's static variable. Only GNU's
+  # compiler makes such symbols of them.
   # -ffile-prefix-map: __FILE__ and debug information name no folder of this machine. A debugger would miss it.
   set(prefix_map "-ffile-prefix-map=${KERNEL_DIR}=.")
   target_compile_options(${target} PRIVATE
-    "$<$<COMPILE_LANGUAGE:CXX>:-fno-gnu-unique>"
-    "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<CONFIG:Debug>>>:${prefix_map}>")
+    "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-gnu-unique>"
+    "$<$<AND:$<COMPILE_LANGUAGE:CXX,OBJCXX>,$<NOT:$<CONFIG:Debug>>>:${prefix_map}>")
   if(arg_CXX_FLAGS)
-    target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:SHELL:${arg_CXX_FLAGS}>")
+    target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX,OBJCXX>:SHELL:${arg_CXX_FLAGS}>")
   endif()
   target_link_libraries(${target} PRIVATE ${arg_USES})
   if(NOT arg_USES MATCHES "torch_")
@@ -60,6 +65,20 @@ endfunction()
 function(kernelyard_objects name)
   add_library(${name} OBJECT)
   kernelyard_configure(${name} ${ARGN})
+endfunction()
+
+# Keep all symbols but the framework's entry points to the extension itself, and write down what was linked.
+function(kernelyard_exports variant exports)
+  set(map "${CMAKE_BINARY_DIR}/variants/${variant}/extension.map")
+  if(APPLE)
+    # Python and torch are there already when the extension is loaded.
+    set(options "-Wl,-exported_symbols_list,${exports}.exp" "-Wl,-map,${map}" "SHELL:-undefined dynamic_lookup")
+    set_property(TARGET ${variant} APPEND PROPERTY LINK_DEPENDS "${exports}.exp")
+  else()
+    set(options "-Wl,--version-script=${exports}.map" "-Wl,-Map=${map}")
+    set_property(TARGET ${variant} APPEND PROPERTY LINK_DEPENDS "${exports}.map")
+  endif()
+  target_link_options(${variant} PRIVATE ${KERNELYARD_LINK_OPTIONS} ${options})
 endfunction()
 
 function(kernelyard_extension variant)
@@ -92,10 +111,7 @@ function(kernelyard_extension variant)
     PREFIX "" OUTPUT_NAME extension SUFFIX ".so" NO_SONAME ON LINKER_LANGUAGE CXX
     CUDA_RUNTIME_LIBRARY None SKIP_BUILD_RPATH ON
     LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/variants/${variant}")
-  set(exports "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/exports-${arg_FRAMEWORK}.map")
-  target_link_options(${variant} PRIVATE ${KERNELYARD_LINK_OPTIONS} "-Wl,--version-script=${exports}"
-    "-Wl,-Map=${CMAKE_BINARY_DIR}/variants/${variant}/extension.map")
-  set_property(TARGET ${variant} APPEND PROPERTY LINK_DEPENDS "${exports}")
+  kernelyard_exports(${variant} "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/exports-${arg_FRAMEWORK}")
   target_link_libraries(${variant} PRIVATE ${arg_LIBRARIES})
   if(arg_LINK)
     set(stubs "")

@@ -28,7 +28,14 @@ from urllib3.util import Retry
 
 from kernelyard.errors import EnvironmentProblemError, Place
 
-__all__ = ["PackageIndex", "WheelLink", "configured_endpoint", "network_error"]
+__all__ = [
+    "PackageIndex",
+    "WheelLink",
+    "configured_endpoint",
+    "configured_session",
+    "innermost_cause",
+    "network_error",
+]
 
 #: (connect, read) in seconds; a server that says nothing for a minute is not going to.
 _TIMEOUT_S = (20, 60)
@@ -56,7 +63,7 @@ class PackageIndex:
     """
 
     def __init__(self, endpoint: str | None = None) -> None:
-        self.session = _session()
+        self.session = configured_session()
         self.endpoint = endpoint or configured_endpoint()
         if self.endpoint:
             # Credentials are kept out of the address, so that they reach no message and no log.
@@ -186,7 +193,8 @@ def _pip_configuration_files() -> list[Path]:
     ]
 
 
-def _session() -> requests.Session:
+def configured_session() -> requests.Session:
+    """Return a session that tries again, with the proxies and certificates that the user has configured."""
     session = requests.Session()
     retry = Retry(total=3, backoff_factor=0.5, status_forcelist=(429, 500, 502, 503, 504), allowed_methods=("GET",))
     for scheme in ("http://", "https://"):
@@ -209,13 +217,13 @@ def network_error(error: Exception, what: str) -> EnvironmentProblemError:
     place = Place(urldefragauth(request.url)) if request is not None and request.url else None
     return EnvironmentProblemError(
         "KY311",
-        f"cannot reach {what}: {_cause(error)}",
+        f"cannot reach {what}: {innermost_cause(error)}",
         hint="check the network, proxy settings and PIP_INDEX_URL; what is in the cache already needs no network",
         place=place,
     )
 
 
-def _cause(error: BaseException) -> str:
+def innermost_cause(error: BaseException) -> str:
     """Return the innermost reason: urllib3 wraps "Name or service not known" four times."""
     while True:
         inner = error.__cause__ or error.__context__ or getattr(error, "reason", None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,12 +12,11 @@ from kernelyard.check.facts import found_facts
 from kernelyard.check.files import EXTENSION_FILE
 from kernelyard.errors import EnvironmentProblemError, Place
 from kernelyard.formats.facts import Facts
-from kernelyard.formats.manifest import KernelDependency, Manifest
-from kernelyard.formats.metadata import Metadata
-from kernelyard.formats.python_depends import bare_names, package_requirements
+from kernelyard.formats.python_depends import package_requirements
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
 from kernelyard.hub.folder import hash_tree
+from kernelyard.project.describe import describe_build, requirements
 from kernelyard.project.generate import MOVE_PROJECT, render_ops
 from kernelyard.project.plan import VariantPlan
 from kernelyard.project.sources import Project
@@ -97,21 +95,8 @@ def _copy_package(build: Build, work: Path) -> None:
 
 def _describe(build: Build, work: Path) -> Evidence:
     """Write ``metadata.json`` and return what the folder then shows."""
-    manifest, plan = build.project.manifest, build.plan
-    general = manifest.general
-    metadata = Metadata(
-        name=general.name,
-        id=build.name,
-        version=general.version,
-        license=general.license,
-        backend=plan.backend,
-        archs=plan.capabilities or None,
-        python_depends=bare_names(_requirements(manifest, plan.backend), plan.backend),
-        kernel_depends=tuple(map(_dependency, _kernel_depends(manifest, plan.backend))),
-        upstream=general.upstream,
-        source=general.source,
-        digest_algorithm="sha256",
-        digest=hash_tree(work),
+    metadata = replace(
+        describe_build(build.project, build.plan, build.name), digest_algorithm="sha256", digest=hash_tree(work)
     )
     path = work / "metadata.json"
     path.write_bytes(metadata.to_json())
@@ -128,7 +113,7 @@ def _facts(evidence: Evidence, build: Build) -> Facts:
         Facts.of_name(VariantName.parse(plan.name)),
         torch=Version(torch) if torch else None,
         driver=toolchain.cuda.driver if toolchain and toolchain.cuda else None,
-        requirements=package_requirements(_requirements(build.project.manifest, plan.backend)),
+        requirements=package_requirements(requirements(build.project.manifest, plan.backend)),
     )
     return found_facts(evidence, intended)
 
@@ -159,20 +144,3 @@ def _replace_folder(work: Path, final: Path) -> None:
         # Two renames: a kill between them leaves no variant at all, never a mixture.
         final.rename(work.parent / "replaced")
     work.rename(final)
-
-
-def _requirements(manifest: Manifest, backend: str) -> tuple[str, ...]:
-    of_backend = manifest.general.of_backend.get(backend)
-    both = (*manifest.general.python_depends, *(of_backend.python_depends if of_backend else ()))
-    return tuple(dict.fromkeys(both))
-
-
-def _kernel_depends(manifest: Manifest, backend: str) -> Iterable[KernelDependency]:
-    of_backend = manifest.general.of_backend.get(backend)
-    return (*manifest.general.kernel_depends, *(of_backend.kernel_depends if of_backend else ()))
-
-
-def _dependency(dependency: KernelDependency) -> dict[str, object]:
-    if dependency.version is not None:
-        return {"repo-id": dependency.repo_id, "version": dependency.version}
-    return {"repo-id": dependency.repo_id, "revision": dependency.revision}

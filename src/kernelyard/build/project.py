@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import logging
 import os
 import shutil
@@ -11,10 +9,10 @@ import subprocess
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kernelyard.build.alone import alone
 from kernelyard.build.compile import compile_variants
 from kernelyard.build.generate_step import run_steps
 from kernelyard.build.identity import build_id, extension_name, header_libraries, source_contents, source_digest
@@ -33,7 +31,7 @@ from kernelyard.store import writing
 from kernelyard.toolchain.assemble import Toolchain, assemble
 from kernelyard.toolchain.parts import PartSource
 
-__all__ = ["WORK_FOLDER", "BuiltVariant", "build_project", "write_index"]
+__all__ = ["ASIDE", "WORK_FOLDER", "BuiltVariant", "build_project", "refuse_odd_path", "write_index"]
 
 _logger = logging.getLogger("kernelyard.build")
 
@@ -41,8 +39,6 @@ _logger = logging.getLogger("kernelyard.build")
 WORK_FOLDER = ".kernelyard"
 #: Below that: variants that are not finished.
 ASIDE = "aside"
-#: File systems without locks; NFS has several ways to say so.
-_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +88,14 @@ def build_project(
         UnfitError: A check refuses a build; what was in ``build/`` stays.
         EnvironmentProblemError: Compiler, network, disk or permissions.
     """
-    _refuse_odd_path(root.resolve())
+    refuse_odd_path(root.resolve())
     root = root.resolve()  # CMake and Ninja have a current folder of their own
     project = read_project(root)
     chosen = select(matrix(project.manifest, platform=source.platform), variants)
     work = root / WORK_FOLDER
     with writing(work, elsewhere=MOVE_PROJECT):
         work.mkdir(exist_ok=True)
-    with _alone(work / "lock") as lock:
+    with alone(work / "lock") as lock:
         # Builds that were killed may have left something there.
         shutil.rmtree(work / ASIDE, ignore_errors=True)
         _remove_stale(project, source.platform)
@@ -115,7 +111,7 @@ def build_project(
     return tuple(built)
 
 
-def _refuse_odd_path(root: Path) -> None:
+def refuse_odd_path(root: Path) -> None:
     """Refuse a folder that CMake, Ninja or the linker would take for something else than a path."""
     found = next((text for text in (";", '"', "\\", ",", ">", "<", "%", "\n", "${", "$<") if text in str(root)), None)
     if found is not None:
@@ -227,39 +223,16 @@ def _prepare(project: Project, plan: VariantPlan, toolchain: Toolchain | None, f
 
 
 def _toolchain(source: PartSource, jobs: Sequence[_Job]) -> Toolchain:
-    first = jobs[0].variant
+    first, stable_abi = jobs[0].variant, jobs[0].plan.stable_abi
     return assemble(
         source,
         backend=first.backend,
         cuda=first.backend_version,
         torch=[Version(job.plan.torch) for job in jobs if job.plan.torch],
+        stable_abi=Version(stable_abi) if stable_abi else None,
         libraries=sorted({name for job in jobs for name in header_libraries(job.plan)}),
         linked=sorted({name for job in jobs for name in job.plan.link}),
     )
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[int]:
-    """Let one build at a time work in a project.
-
-    The lock is on the open file, and compilers inherit it: the system releases it when the last of them has ended. So
-    a build that was killed, and whose compilers still write objects, is waited for as well.
-    """
-    with writing(path, elsewhere=MOVE_PROJECT):
-        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            _logger.warning("another build is running in this project: waiting for it to end (Ctrl-C gives up)")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                raise
-            _logger.warning("this file system has no locks: see that no other build runs in this project")
-        yield lock
-    finally:
-        os.close(lock)
 
 
 def source_commit(root: Path) -> str | None:

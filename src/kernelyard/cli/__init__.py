@@ -23,9 +23,11 @@ _ENVIRONMENT = 3
 _COMMANDS = {
     "build": "Build variants of a kernel into build/, checked.",
     "check": "Say whether built variants keep what they promise.",
+    "clean": "Remove the files that `generate` wrote.",
     "config": "Validate a manifest, or show what it means.",
     "demo": "The whole way in one command: build, check, publish, load, run.",
     "explain": "Say what a code such as KY203 means.",
+    "generate": "Write the CMake project of a kernel, for pip and for CMake.",
     "get": "Fetch a kernel from a hub and load it.",
     "init": "Make a kernel project that builds, tests and loads as it is.",
     "push": "Publish what is in build/ to a hub.",

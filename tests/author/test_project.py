@@ -16,6 +16,7 @@ from kernelyard.errors import EnvironmentProblemError, InputError
 from kernelyard.formats.editions import read_manifest
 from kernelyard.formats.versions import Version
 from kernelyard.project.installed_torch import InstalledTorch
+from tests.conftest import REPOSITORY
 
 Sample = Callable[[str], Path]
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -333,3 +334,24 @@ def test_setup_py_builds_and_says_what_installs(sample: Sample, kernelyard: Run)
     )
     assert done.returncode == 0, done.stderr
     assert root.joinpath("build", "torch-cpu", "_ops.py").is_file()
+
+
+@pytest.mark.compile
+@pytest.mark.network
+@pytest.mark.torch
+@pytest.mark.slow
+def test_the_commands_of_the_documentation_run_as_they_stand(kernelyard: Run, own_python: Path, tmp_path: Path) -> None:
+    assert kernelyard("init", "me/my-kernel", cwd=tmp_path).returncode == 0
+    page = REPOSITORY.joinpath("docs", "generate.md").read_text("utf-8")
+    shell = "set -eu\n" + "".join(re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
+    path = os.pathsep.join([str(own_python.parent), sysconfig.get_path("scripts"), os.environ["PATH"]])
+    done = subprocess.run(
+        ["sh", "-c", shell],
+        cwd=tmp_path / "my-kernel",
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.glob("my-kernel/build/dev/_my_kernel_cpu_dev.abi3.so"))

@@ -123,8 +123,10 @@ def generate_project(
     with alone(root / WORK_FOLDER / "lock"):
         run_steps(project, [target.variant], aside=root / WORK_FOLDER / ASIDE)
         texts = _texts(project, plan, in_place=in_place)
-        of_machine = _machine_files(source, plan, target) if plan.compiled else {}
+        of_machine = dict(_machine_files(source, plan, target)) if plan.compiled else {}
         links = {"compile_commands.json": f"{_OBJECTS}/compile_commands.json"} if in_place and plan.compiled else {}
+        if of_machine:
+            of_machine[f"{MACHINE_FOLDER}/.gitignore"] = "*\n"
         changed = write_recorded(root, folder, {**texts, **of_machine}, links, force=force)
         if f"{MACHINE_FOLDER}/toolchain.cmake" in changed:
             # CMake would go on with the compilers that it found before.

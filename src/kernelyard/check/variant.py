@@ -7,6 +7,7 @@ from kernelyard.check.evidence import Evidence, Finding
 from kernelyard.check.facts import check_facts, check_python_files
 from kernelyard.check.files import check_files
 from kernelyard.check.linkage import check_linkage
+from kernelyard.check.operators import check_operators
 from kernelyard.check.symbols import check_symbols
 
 __all__ = ["CHECKS", "check_variant"]
@@ -18,6 +19,7 @@ CHECKS = {
     check_linkage: "libraries, RUNPATH, stack",
     check_device_code: "device code",
     check_python_files: "Python files",
+    check_operators: "operators of Python files",
     check_facts: "facts",
 }
 

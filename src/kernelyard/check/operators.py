@@ -1,7 +1,7 @@
-"""The operators that Python files register: each in the namespace of its build, or two builds would be in each other's way.
+"""The operators that Python files register: each in its build's own namespace, or builds would get in each other's way.
 
-Read from the syntax, for nothing is run. What is told is certain: a name that stands there as a text with a namespace. A
-name that is put together while the program runs, as ``add_op_namespace_prefix`` does it, passes.
+Read from the syntax, for nothing is run. What is told is certain: a name that stands there as a text with a namespace.
+A name that is put together while the program runs, as ``add_op_namespace_prefix`` does it, passes.
 """
 
 from __future__ import annotations

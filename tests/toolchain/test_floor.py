@@ -16,16 +16,14 @@ import pytest
 
 from kernelyard.errors import EnvironmentProblemError, InputError
 from kernelyard.toolchain.floor import (
-    TORCH_LIBRARIES,
     LinkLine,
     Stubs,
     forbidden_archive_members,
     link_line,
     load_floor,
     write_stubs,
-    write_torch_stubs,
 )
-from kernelyard.toolchain.stub import StubSymbol, stub_bytes, write_stub
+from kernelyard.toolchain.stub import StubSymbol, stub_bytes, write_empty_stub, write_stub
 
 CXX = os.environ.get("CXX", "g++")
 LINKERS = [name for name in ("bfd", "gold", "lld") if shutil.which(f"ld.{name}")]
@@ -367,13 +365,12 @@ def test_a_library_refers_to_nothing_but_the_floor_and_runs(
 
 
 @pytest.mark.compile
-def test_only_used_libraries_are_needed_but_torchs_always(tmp_path: Path, stubs: Stubs) -> None:
-    torch = write_torch_stubs(tmp_path)
-    assert [path.name for path in torch] == list(TORCH_LIBRARIES)
+def test_only_used_libraries_are_needed_but_some_always(tmp_path: Path, stubs: Stubs) -> None:
+    others = [write_empty_stub(tmp_path / name, name) for name in ("libb.so", "liba.so")]
     text = 'extern "C" int aoti_torch_empty(); extern "C" int PyInit__x() { return aoti_torch_empty(); }'
-    line = link_line(stubs, cxx=CXX, torch=torch)
+    line = link_line(stubs, cxx=CXX, others=others)
     library = link(tmp_path / "_x.abi3.so", line, compile_text(tmp_path, text, "-fvisibility=default"))
-    assert needed(library) == [*TORCH_LIBRARIES, "libstdc++.so.6"]
+    assert needed(library) == ["libb.so", "liba.so", "libstdc++.so.6"]
     assert [reference for reference in undefined(library) if not load_floor().allows(*reference)] == [
         Undefined("", "aoti_torch_empty", "")
     ]

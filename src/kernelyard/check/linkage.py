@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from kernelyard.check.evidence import Evidence, Finding, Library
 from kernelyard.toolchain.assemble import TVM_FFI_LIBRARY
 from kernelyard.toolchain.cuda_libraries import library_sonames
-from kernelyard.toolchain.floor import TORCH_LIBRARIES, load_floor
+from kernelyard.toolchain.floor import load_floor
+from kernelyard.toolchain.torch_stubs import torch_libraries
 
 __all__ = ["check_linkage"]
 
@@ -18,7 +19,7 @@ def check_linkage(evidence: Evidence) -> Iterator[Finding]:
         return
     allowed = {*load_floor(cpu=evidence.name.cpu).libraries}
     if evidence.name.framework in {"torch", "torch-stable-abi"}:
-        allowed |= {name for name in TORCH_LIBRARIES if evidence.name.backend == "cuda" or "cuda" not in name}
+        allowed |= set(torch_libraries(evidence.name.backend))
     if evidence.name.framework == "tvm-ffi":
         allowed.add(TVM_FFI_LIBRARY)
     if evidence.name.backend == "cuda":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -13,19 +14,21 @@ from kernelyard.formats.floor import Floor
 from kernelyard.formats.versions import Version
 from kernelyard.toolchain.cuda_libraries import LinkedLibrary, linked_libraries
 from kernelyard.toolchain.floor import (
-    TORCH_LIBRARIES,
     LinkLine,
     Stubs,
     compat_digest,
     link_line,
     load_floor,
     write_stubs,
-    write_torch_stubs,
 )
 from kernelyard.toolchain.host import HostCompiler, Tools, find_compiler, find_tools
 from kernelyard.toolchain.parts import CudaToolkit, HeaderLibrary, PartSource, TorchHeaders, known_cuda
+from kernelyard.toolchain.stub import write_empty_stub
+from kernelyard.toolchain.torch_stubs import TorchStubs, provide_torch_stubs
 
 __all__ = ["TVM_FFI_LIBRARY", "Toolchain", "assemble"]
+
+_logger = logging.getLogger("kernelyard.toolchain")
 
 #: What an extension for tvm-ffi is linked against.
 TVM_FFI_LIBRARY = "libtvm_ffi.so"
@@ -45,6 +48,8 @@ class Toolchain:
         floor: What the results may refer to.
         link: How a link keeps the floor.
         linked: Libraries of the toolkit that kernels are linked to, by name: ``cublas``.
+        stubs: What a link gets in place of torch's libraries, by torch version like ``torch``.
+        empty_stubs: What it gets in place of those of any other torch.
     """
 
     platform: str
@@ -56,12 +61,16 @@ class Toolchain:
     floor: Floor
     link: LinkLine
     linked: Mapping[str, LinkedLibrary] = field(default_factory=dict)
+    stubs: Mapping[str, TorchStubs] = field(default_factory=dict)
+    empty_stubs: TorchStubs | None = None
 
     def digest(self, *, torch: str | None, libraries: Iterable[str], linked: Iterable[str] = ()) -> str:
         """Return the digest of what decides what a variant's bytes are, by the headers and libraries that it uses."""
+        stubs = self.stubs.get(torch) if torch else None
         parts = [
             f"compiler {self.compiler.banner}",
             f"torch {self.torch[torch].digest if torch else None}",
+            f"stubs {stubs.digest if stubs else None}",
             *(f"{name} {self.libraries[name].digest}" for name in sorted(libraries)),
             f"floor {self.floor.digest}",
             f"cuda {self.cuda.digest if self.cuda else None}",
@@ -79,7 +88,8 @@ def assemble(
     *,
     backend: str,
     cuda: Version | None,
-    torch: Iterable[Version],
+    torch: Iterable[Version | TorchHeaders],
+    stable_abi: Version | None = None,
     libraries: Iterable[str] = (),
     linked: Iterable[str] = (),
 ) -> Toolchain:
@@ -89,7 +99,8 @@ def assemble(
         source: Provides parts.
         backend: ``cpu`` or ``cuda``.
         cuda: The toolkit's version, for ``cuda``.
-        torch: The torch versions whose headers are needed; none for tvm-ffi.
+        torch: The torch versions whose headers are needed, or the headers of a torch that is there; none for tvm-ffi.
+        stable_abi: The oldest torch that the results of a stable-ABI build are to run on.
         libraries: The other libraries of headers that are needed.
         linked: The libraries of the toolkit that are linked to.
 
@@ -102,17 +113,40 @@ def assemble(
     if cuda is not None:
         _check_compiler(compiler, cuda)
     toolkit = source.cuda(cuda) if cuda is not None else None
-    headers = {f"{version.major}.{version.minor}": source.torch_headers(version) for version in torch}
+    headers = {}
+    for wanted in torch:
+        of_torch = wanted if isinstance(wanted, TorchHeaders) else source.torch_headers(wanted)
+        headers[f"{of_torch.version.major}.{of_torch.version.minor}"] = of_torch
     others = {name: source.header_library(name) for name in libraries}
     of_toolkit = linked_libraries(source, cuda, linked) if cuda is not None else {}
     cpu = source.platform.partition("-")[0]
     floor = load_floor(cpu=cpu)
     stubs = _provide_stubs(source, floor, compiler)
-    wanted = [name for name in TORCH_LIBRARIES if backend == "cuda" or "cuda" not in name]
-    if "tvm_ffi" in others:
-        wanted = [TVM_FFI_LIBRARY]
-    link = link_line(stubs, cxx=compiler.path, torch=[stubs.directory / name for name in wanted])
-    return Toolchain(source.platform, compiler, tools, toolkit, headers, others, floor, link, of_toolkit)
+    tvm_ffi = [stubs.directory / TVM_FFI_LIBRARY] if "tvm_ffi" in others else []
+    return Toolchain(
+        platform=source.platform,
+        compiler=compiler,
+        tools=tools,
+        cuda=toolkit,
+        torch=headers,
+        libraries=others,
+        floor=floor,
+        link=link_line(stubs, cxx=compiler.path, others=tvm_ffi),
+        linked=of_toolkit,
+        stubs={name: _torch_stubs(source, of_torch, stable_abi, backend) for name, of_torch in headers.items()},
+        empty_stubs=provide_torch_stubs(source.store, None, backend=backend, cpu=cpu),
+    )
+
+
+def _torch_stubs(source: PartSource, headers: TorchHeaders, stable_abi: Version | None, backend: str) -> TorchStubs:
+    """Return the stubs of the torch whose names the results may use: of a stable-ABI build, the oldest promised."""
+    cpu = source.platform.partition("-")[0]
+    release = stable_abi or (None if headers.nightly else headers.version)
+    stubs = provide_torch_stubs(source.store, release, backend=backend, cpu=cpu)
+    if stubs.release is None:
+        what = f"torch {release or f'nightly {headers.version}'} on {cpu}"
+        _logger.warning("what %s exports is not known: a name that it lacks shows when the kernel is loaded", what)
+    return stubs
 
 
 def _check_compiler(compiler: HostCompiler, cuda: Version) -> None:
@@ -129,10 +163,10 @@ def _check_compiler(compiler: HostCompiler, cuda: Version) -> None:
 def _provide_stubs(source: PartSource, floor: Floor, compiler: HostCompiler) -> Stubs:
     def fill(folder: Path) -> None:
         write_stubs(floor, folder, cxx=compiler.path)
-        write_torch_stubs(folder, cpu=floor.cpu, libraries=(*TORCH_LIBRARIES, TVM_FFI_LIBRARY))
+        write_empty_stub(folder / TVM_FFI_LIBRARY, TVM_FFI_LIBRARY, cpu=floor.cpu)
 
     made_of = sha256(
-        f"{__version__} 2\n{floor.digest}\n{compat_digest()}\n{compiler.path}\n{compiler.banner}".encode()
+        f"{__version__} 3\n{floor.digest}\n{compat_digest()}\n{compiler.path}\n{compiler.banner}".encode()
     ).hexdigest()
     folder = source.store.provide("floors", f"{floor.name}-{floor.cpu}-{made_of[:16]}", fill)
     libraries = {soname: folder / (soname.partition(".so")[0] + ".so") for soname in floor.libraries}

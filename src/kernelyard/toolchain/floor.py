@@ -33,11 +33,10 @@ from pathlib import Path
 
 from kernelyard.errors import EnvironmentProblemError, InputError
 from kernelyard.formats.floor import Floor, FloorSymbol, parse_floor
-from kernelyard.toolchain.stub import StubSymbol, write_empty_stub, write_stub
+from kernelyard.toolchain.stub import StubSymbol, write_stub
 
 __all__ = [
     "FORBIDDEN_MEMBERS",
-    "TORCH_LIBRARIES",
     "Floor",
     "FloorSymbol",
     "LinkLine",
@@ -48,14 +47,10 @@ __all__ = [
     "link_line",
     "load_floor",
     "write_stubs",
-    "write_torch_stubs",
 ]
 
 #: Runs a command and returns what it prints; the default raises EnvironmentProblemError (KY332) if it fails.
 Run = Callable[[Sequence[str]], str]
-
-#: What a torch extension is linked against; a CPU variant leaves out those with ``cuda``.
-TORCH_LIBRARIES = ("libc10.so", "libtorch.so", "libtorch_cpu.so", "libc10_cuda.so", "libtorch_cuda.so")
 
 # libpthread stands before libc, as -lpthread always has: at the floor both offer pthread_mutex_lock and its like, but
 # libc's do nothing while libpthread is not loaded. librt stands after it: its clock_gettime is there for old programs.
@@ -154,18 +149,11 @@ def write_stubs(floor: Floor, directory: Path | str, *, cxx: Path | str, run: Ru
     return Stubs(directory, libraries, _compile_compat(directory, str(cxx), run or _run))
 
 
-def write_torch_stubs(
-    directory: Path | str, *, cpu: str = "x86_64", libraries: Sequence[str] = TORCH_LIBRARIES
-) -> tuple[Path, ...]:
-    """Write an empty stub for each of torch's libraries and return their paths."""
-    return tuple(write_empty_stub(Path(directory) / soname, soname, cpu=cpu) for soname in libraries)
-
-
 def link_line(
     stubs: Stubs,
     *,
     cxx: Path | str,
-    torch: Sequence[Path] = (),
+    others: Sequence[Path] = (),
     all_defined: bool = False,
     flags: Sequence[str] = (),
     run: Run | None = None,
@@ -175,10 +163,9 @@ def link_line(
     Args:
         stubs: The stubs of the floor.
         cxx: The compiler that links; it is asked where its archives are.
-        torch: Libraries that the result must name as needed whether or not the linker sees a use, as it cannot in an
+        others: Libraries that the result must name as needed whether or not the linker sees a use, as it cannot in an
             empty stub.
-        all_defined: Refuse undefined names at link time (``-z defs``); impossible with empty stubs, and for an
-            extension that takes Python's names from the interpreter.
+        all_defined: Refuse undefined names at link time (``-z defs``); impossible with empty stubs.
         flags: The compiler's flags that move its archives, such as ``--sysroot``.
         run: Runs a command.
 
@@ -213,7 +200,7 @@ def link_line(
         # Always needed: GNU ld forgets an as-needed library that no object uses, and would then take from
         # libstdc++.a what the stub has, eh_globals.o among it, as soon as one other member asks.
         "-Wl,--push-state,--no-as-needed",
-        *map(str, torch),
+        *map(str, others),
         by_name["libstdc++"],
         "-Wl,--pop-state",
         *needed,

@@ -66,12 +66,14 @@ class TorchHeaders:
         root: The folder that stands for ``torch/include`` of the wheel.
         cxx_standard: The C++ standard that the headers want.
         digest: Of what they are made of.
+        nightly: Whether they are of a build on the way to that release.
     """
 
     version: Version
     root: Path
     cxx_standard: int
     digest: str
+    nightly: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from kernelyard.check import check_variant, gather
-from kernelyard.check.symbols import python_stable_abi, symbol_owner
+from kernelyard.check.owners import symbol_owner
+from kernelyard.check.symbols import fitting_torch
 from kernelyard.errors import InputError, MissingError
+from kernelyard.toolchain.python_abi import python_stable_abi
 
 pytestmark = pytest.mark.compile
 
@@ -114,14 +116,93 @@ def test_python_that_is_not_part_of_the_stable_abi(make_variant: MakeVariant) ->
 def test_torchs_c_plus_plus_in_the_stable_abi_but_not_in_the_full_one(
     make_variant: MakeVariant, tmp_path: Path
 ) -> None:
-    text = "namespace at { struct Tensor { void backward(); }; }\nvoid caller(at::Tensor& t) { t.backward(); }\n"
-    variant = make_variant(text)
+    variant = make_variant("namespace at { void set_num_threads(int); }\nvoid caller() { at::set_num_threads(1); }\n")
     (found,) = check_variant(gather(variant))
     assert (found.code, found.where) == ("KY109", LIBRARY)
-    assert found.what == (
-        "uses `at::Tensor::backward()` (_ZN2at6Tensor8backwardEv) of torch's C++ interface, but promises the stable ABI"
-    )
+    written = "`at::set_num_threads(int)` (_ZN2at15set_num_threadsEi)"
+    assert found.what == f"uses {written} of torch's C++ interface, but promises the stable ABI"
     assert findings(variant.rename(tmp_path / FULL_ABI)) == []
+
+
+#: at::set_num_threads(int), c10d::Work::getTimeout() const, and c10::SymInt::operator+=.
+IN_ALL, NEW, GONE = "_ZN2at15set_num_threadsEi", "_ZNK4c10d4Work10getTimeoutEv", "_ZN3c106SymIntpLERKS0_"
+#: A method of c10::IValue: in torch 2.8, 2.9, and again from 2.12 on.
+IN_SOME = "_ZNK3c106IValue22toOptionalTensorVectorEv"
+NO_SUCH, CUDA_STREAM = "_ZN2at7no_suchEv", "_ZN3c104cuda20getCurrentCUDAStreamEa"
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "which"),
+    [
+        (NO_SUCH, "at::no_such()", "no other from 2.7.1 to 2.15.0 does"),
+        (NEW, "c10d::Work::getTimeout() const", "it is new in torch 2.14"),
+        (GONE, "c10::SymInt::operator+=(c10::SymInt const&)", "it is gone since torch 2.9"),
+        (IN_SOME, "c10::IValue::toOptionalTensorVector() const", "it is in torch 2.8, 2.9, 2.12, 2.13, 2.14, 2.15"),
+        (CUDA_STREAM, "c10::cuda::getCurrentCUDAStream(signed char)", "only one with CUDA does"),
+    ],
+)
+def test_a_name_that_this_torch_does_not_have_is_told_with_those_that_do(
+    make_variant: MakeVariant, name: str, written: str, which: str
+) -> None:
+    said = f"refers to `{written}` ({name}), which torch 2.11.0 does not have: {which}"
+    assert findings(make_variant(calling(name), name=FULL_ABI)) == [("KY118", LIBRARY, said)]
+
+
+def test_openmp_is_what_comes_with_torch(make_variant: MakeVariant) -> None:
+    said = "refers to omp_alloc, which the OpenMP that comes with torch does not have"
+    assert findings(make_variant(calling("omp_alloc"))) == [("KY118", LIBRARY, said)]
+
+
+def test_a_function_of_the_stable_abi_that_only_cuda_has(make_variant: MakeVariant) -> None:
+    text = calling("aoti_torch_get_current_cuda_stream")
+    (found,) = check_variant(gather(make_variant(text)))
+    assert (found.code, found.hint) == ("KY118", 'use it in sections with backend = "cuda" only')
+    assert findings(make_variant(text, name=CUDA, backend="cuda")) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        (NO_SUCH, "it is declared by hand, or torch declares it and does not export it: do without it"),
+        (NEW, 'set minver = "2.14" in [torch], or do without it'),
+        (GONE, 'set maxver = "2.8" in [torch], or do without it'),
+        (IN_SOME, "do without it"),
+    ],
+)
+def test_a_name_that_this_torch_does_not_have_is_told_with_what_to_do(
+    make_variant: MakeVariant, name: str, hint: str
+) -> None:
+    (found,) = check_variant(gather(make_variant(calling(name), name=FULL_ABI)))
+    assert found.hint == hint
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [
+        "torch26-cxx11-cpu-x86_64-linux",  # that of the table has the old std::string
+        "torch37-cxx11-cpu-x86_64-linux",
+        "torch211-cxx11-rocm72-x86_64-linux",
+    ],
+)
+def test_of_a_torch_that_no_table_knows_nothing_is_said(make_variant: MakeVariant, variant: str) -> None:
+    backend = "rocm" if "rocm" in variant else "cpu"
+    assert findings(make_variant(calling(NO_SUCH), name=variant, backend=backend)) == []
+
+
+def test_all_releases_that_have_the_names_fit_a_build_of_the_full_abi(make_variant: MakeVariant) -> None:
+    def fitting(*names: str, variant: str) -> str:
+        text = "".join(calling(name).replace("caller", f"f{number}") for number, name in enumerate(names))
+        found = fitting_torch(gather(make_variant(text, "-lc", name=variant)))
+        return "not known" if found is None else " ".join(map(str, found))
+
+    own = ("malloc", "PyModule_Create2", "GOMP_parallel")
+    assert fitting(IN_ALL, NEW, *own, variant="torch214-cxx11-cpu-x86_64-linux") == "2.14.1 2.15.0"
+    assert fitting(IN_ALL, IN_SOME, *own, variant=FULL_ABI) == "2.8.0 2.9.1 2.12.1 2.13.0 2.14.1 2.15.0"
+    # Not 2.5 and 2.6, which have it too, but another std::string.
+    assert fitting(IN_ALL, variant="torch212-cxx11-cpu-x86_64-linux").startswith("2.7.1 ")
+    assert fitting(CUDA_STREAM, variant="torch215-cxx11-cpu-x86_64-linux") == ""
+    assert fitting(IN_ALL, variant="torch37-cxx11-cpu-x86_64-linux") == "not known"
+    assert fitting("aoti_torch_get_dtype", variant="torch-stable-abi211-cpu-x86_64-linux") == "not known"
 
 
 @pytest.mark.parametrize(
@@ -134,6 +215,9 @@ def test_torchs_c_plus_plus_in_the_stable_abi_but_not_in_the_full_one(
         ("_ZN2at6Tensor8backwardEv", "torch-c++"),
         ("_ZN3c104cuda20getCurrentCUDAStreamEa", "torch-c++"),
         ("_ZN5torch7LibraryC1Ev", "torch-c++"),
+        ("_ZN4c10d12ProcessGroupC1Eii", "torch-c++"),
+        ("Sleef_expf16_u10", "torch-dependency"),
+        ("GOMP_parallel", "torch-dependency"),
         ("TVMFFIErrorSetRaised", "tvm-ffi"),
         ("_ZN3tvm3ffi5ErrorC1Ev", "tvm-ffi"),
         ("_Z6answerv", None),

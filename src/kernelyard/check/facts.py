@@ -7,14 +7,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from kernelyard.check.evidence import Evidence, Finding
-from kernelyard.check.symbols import python_stable_abi, shim_version
+from kernelyard.check.owners import shim_version
 from kernelyard.formats.facts import DeviceImage, Facts
 from kernelyard.formats.versions import Version
+from kernelyard.toolchain.python_abi import PYTHON, python_stable_abi
 
 __all__ = ["check_facts", "check_python_files", "found_facts"]
-
-#: What the Python files beside a binary are written for, however old a Python the binary itself would run on.
-_PYTHON = (3, 9)
 
 
 def found_facts(evidence: Evidence, stated: Facts) -> Facts:
@@ -28,7 +26,7 @@ def found_facts(evidence: Evidence, stated: Facts) -> Facts:
         if code.runnable
     }
     known = python_stable_abi()
-    python = max((known[symbol] for symbol in undefined if symbol in known), default=_PYTHON)
+    python = max((known[symbol] for symbol in undefined if symbol in known), default=PYTHON)
     torch = stated.torch
     if stated.framework == "torch-stable-abi" and torch is not None:
         # What is promised, or what the functions used are in since, whichever is newer.
@@ -37,7 +35,7 @@ def found_facts(evidence: Evidence, stated: Facts) -> Facts:
         stated,
         glibc=_newest_glibc(evidence),
         torch=torch,
-        python=Version(".".join(map(str, max(python, _PYTHON)))),
+        python=Version(".".join(map(str, max(python, PYTHON)))),
         # Device code of a package without binaries is made when it runs: nothing is known of it here.
         images=tuple(sorted(images, key=lambda image: (image.kind, image.capability))) if libraries else None,
         needed=tuple(sorted({name for library in libraries for name in library.elf.needed})),
@@ -76,11 +74,12 @@ def check_python_files(evidence: Evidence) -> Iterator[Finding]:
         if not path.endswith(".py"):
             continue
         try:
-            ast.parse((evidence.root / path).read_bytes(), filename=path, feature_version=_PYTHON)
+            # However old a Python the binary beside it would run on.
+            ast.parse((evidence.root / path).read_bytes(), filename=path, feature_version=PYTHON)
         except (SyntaxError, ValueError) as error:
             line = f"line {error.lineno}: " if isinstance(error, SyntaxError) and error.lineno else ""
             what = error.msg if isinstance(error, SyntaxError) else str(error)
-            yield Finding("KY115", f"is not Python {_PYTHON[0]}.{_PYTHON[1]}: {line}{what}", path)
+            yield Finding("KY115", f"is not Python {PYTHON[0]}.{PYTHON[1]}: {line}{what}", path)
 
 
 def _newest_glibc(evidence: Evidence) -> Version | None:

@@ -87,7 +87,7 @@ def copy_files(project: Path, copy: Path, breadcrumb: bytes) -> list[str]:
 
 
 def find(folder: Path, *, but: Path | None = None) -> Iterator[str]:
-    """Yield the sources and headers below a folder, sorted, without hidden folders and those that CMake builds in."""
+    """Yield the sources and headers below a folder, sorted, but those in folders of tools."""
     for path, folders, files in os.walk(folder):
         here = Path(path)
         folders[:] = sorted(name for name in folders if not skipped(here / name, but))
@@ -97,8 +97,9 @@ def find(folder: Path, *, but: Path | None = None) -> Iterator[str]:
 
 
 def skipped(folder: Path, but: Path | None) -> bool:
-    """Whether nothing in a folder is a source."""
-    return folder.name.startswith(".") or folder == but or (folder / "CMakeCache.txt").exists()
+    """Whether nothing in a folder is a source: it is hidden, CMake builds in it, or it is a Python environment."""
+    marks = ("CMakeCache.txt", "pyvenv.cfg")
+    return folder.name.startswith(".") or folder == but or any((folder / mark).exists() for mark in marks)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,9 @@ def source(tmp_path: Path) -> PartSource:
 
 
 def tree(folder: Path) -> set[str]:
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+    """Return the files of a part, without the one that describes it."""
+    files = (path for path in folder.rglob("*") if not path.is_dir() and path.name != ".kernelyard-part.json")
+    return {path.relative_to(folder).as_posix() for path in files}
 
 
 def entries(source: PartSource) -> list[str]:

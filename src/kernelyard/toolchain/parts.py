@@ -1,13 +1,14 @@
 """The parts of a toolchain that come from the package index: CUDA toolkits and torch's headers.
 
-A part is named by what it is made of, so that two programs of different versions can share one store.
+A part is named by what it is made of, so that two programs of different versions can share one store; its digest is
+that of its files.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -21,6 +22,7 @@ from kernelyard.errors import EnvironmentProblemError, Place
 from kernelyard.formats.versions import Version
 from kernelyard.store import Store, hash_file
 from kernelyard.toolchain.package_index import PackageIndex
+from kernelyard.toolchain.part import Ingredient, Part, provide_part
 from kernelyard.toolchain.remote_wheel import RemoteWheel
 
 __all__ = ["CudaToolkit", "HeaderLibrary", "PartSource", "TorchHeaders", "known_cuda", "known_torch"]
@@ -41,7 +43,8 @@ class CudaToolkit:
         root: The folder with ``bin``, ``include``, ``lib``.
         driver: The oldest driver that runs what it compiles.
         newest_gcc: The newest major version of gcc that its nvcc takes.
-        digest: Of what it is made of.
+        digest: Of its files.
+        part: What it was made of; None for a toolkit that the machine brings.
     """
 
     version: Version
@@ -50,6 +53,7 @@ class CudaToolkit:
     driver: Version
     newest_gcc: int
     digest: str
+    part: Part | None = None
 
     @property
     def nvcc(self) -> Path:
@@ -65,8 +69,9 @@ class TorchHeaders:
         version: The exact release, ``2.11.0``.
         root: The folder that stands for ``torch/include`` of the wheel.
         cxx_standard: The C++ standard that the headers want.
-        digest: Of what they are made of.
+        digest: Of the files.
         nightly: Whether they are of a build on the way to that release.
+        part: What they were made of; None for those of a torch that is installed.
     """
 
     version: Version
@@ -74,6 +79,7 @@ class TorchHeaders:
     cxx_standard: int
     digest: str
     nightly: bool = False
+    part: Part | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +90,15 @@ class HeaderLibrary:
         name: As `depends` names it, or ``tvm_ffi``.
         version: The exact release, or ``CUTLASS_SRC_DIR`` where the author named a folder.
         include: The include folders.
-        digest: Of what it is made of.
+        digest: Of the files.
+        part: What it was made of; None for a folder that the author named.
     """
 
     name: str
     version: str
     include: tuple[Path, ...]
     digest: str
+    part: Part | None = None
 
 
 def known_cuda() -> Mapping[str, Mapping[str, Any]]:
@@ -148,23 +156,23 @@ class PartSource:
             )
         description = repr((self.platform, pin["strip"], pin["wheels"], _LAYOUT))
 
-        def fill(folder: Path) -> None:
+        def fill(folder: Path) -> Iterator[Ingredient]:
             for wheel in pin["wheels"]:
-                self._extract(wheel["project"], wheel["version"], folder, strip=pin["strip"], take=wheel["take"])
+                yield self._extract(wheel["project"], wheel["version"], folder, strip=pin["strip"], take=wheel["take"])
             missing = [name for name in _PROGRAMS if not folder.joinpath(name).is_file()]
             if missing:
                 raise EnvironmentProblemError("KY313", f"the wheels of CUDA {version} lack {', '.join(missing)}")
             _complete_layout(folder)
 
-        digest = sha256(description.encode()).hexdigest()
-        root = self.store.provide("toolkits", f"cuda-{pin['release']}-{self.platform}-{digest[:16]}", fill)
+        part = provide_part(self.store, "toolkits", f"cuda-{pin['release']}-{_key(description)}", fill)
         return CudaToolkit(
             version=version,
             release=pin["release"],
-            root=root,
+            root=part.path,
             driver=Version(pin["driver"]),
             newest_gcc=pin["newest-gcc"],
-            digest=digest,
+            digest=part.tree,
+            part=part,
         )
 
     def torch_headers(self, version: Version) -> TorchHeaders:
@@ -180,12 +188,12 @@ class PartSource:
             )
         release = pin["version"]
 
-        def fill(folder: Path) -> None:
-            self._extract("torch", release, folder, strip="torch/include/", take=[""], python=_PYTHONS)
+        def fill(folder: Path) -> Iterator[Ingredient]:
+            yield self._extract("torch", release, folder, strip="torch/include/", take=[""], python=_PYTHONS)
 
-        digest = sha256(repr(("torch", release, self.platform)).encode()).hexdigest()
-        root = self.store.provide("torch-headers", f"torch-{release}-{self.platform}", fill)
-        return TorchHeaders(Version(release), root, pin["cxx-standard"], digest)
+        key = f"torch-{release}-{self.platform}-{_key('torch', release, self.platform)}"
+        part = provide_part(self.store, "torch-headers", key, fill)
+        return TorchHeaders(Version(release), part.path, pin["cxx-standard"], part.tree, part=part)
 
     def header_library(self, name: str) -> HeaderLibrary:
         """Return a library of headers: from the package index where it has it, else from ``CUTLASS_SRC_DIR``.
@@ -196,14 +204,17 @@ class PartSource:
         pin = _pins()["headers"].get(name)
         if pin is None:
             return _named_folder(name)
-        digest = sha256(repr((name, sorted(pin.items()))).encode()).hexdigest()
 
-        def fill(folder: Path) -> None:
+        def fill(folder: Path) -> Iterator[Ingredient]:
             python = () if pin["project"] == "nvidia-cutlass" else _PYTHONS
-            self._extract(pin["project"], pin["version"], folder, strip=pin["strip"], take=pin["take"], python=python)
+            yield self._extract(
+                pin["project"], pin["version"], folder, strip=pin["strip"], take=pin["take"], python=python
+            )
 
-        root = self.store.provide("headers", f"{pin['project']}-{pin['version']}-{digest[:16]}", fill)
-        return HeaderLibrary(name, pin["version"], tuple(root / folder for folder in pin["include"]), digest)
+        key = f"{pin['project']}-{pin['version']}-{_key(name, sorted(pin.items()))}"
+        part = provide_part(self.store, "headers", key, fill)
+        include = tuple(part.path / folder for folder in pin["include"])
+        return HeaderLibrary(name, pin["version"], include, part.tree, part)
 
     def wheel_headers(self, name: str, project: str, version: str, *, strip: str) -> HeaderLibrary:
         """Return the folder ``include`` of a wheel as a library of headers.
@@ -211,13 +222,14 @@ class PartSource:
         Raises:
             EnvironmentProblemError: It cannot be fetched.
         """
-        digest = sha256(repr((project, version, self.platform, strip)).encode()).hexdigest()
 
-        def fill(folder: Path) -> None:
-            self._extract(project, version, folder, strip=strip, take=["include/"])
+        def fill(folder: Path) -> Iterator[Ingredient]:
+            yield self._extract(project, version, folder, strip=strip, take=["include/"])
 
-        root = self.store.provide("headers", f"{project}-{version}-{digest[:16]}", fill)
-        return HeaderLibrary(name, version, (root / "include",), digest)
+        part = provide_part(
+            self.store, "headers", f"{project}-{version}-{_key(project, version, self.platform, strip)}", fill
+        )
+        return HeaderLibrary(name, version, (part.path / "include",), part.tree, part)
 
     def member(self, project: str, version: str, name: str) -> Path:
         """Return one file of a wheel, be the wheel for every Python or for one of the common ones.
@@ -236,7 +248,7 @@ class PartSource:
 
     def _extract(
         self, project: str, version: str, folder: Path, *, strip: str, take: list[str], python: tuple[str, ...] = ()
-    ) -> None:
+    ) -> Ingredient:
         before = self.bytes_fetched
         link = self.index.find_wheel(project, version, platform=self.platform, python=python)
         prefixes = tuple(strip + prefix for prefix in take)
@@ -252,8 +264,25 @@ class PartSource:
             (self.bytes_fetched - before) / 1e6,
             (link.size or 0) / 1e6,
         )
+        return Ingredient(
+            kind="wheel",
+            name=project,
+            version=version,
+            file=link.filename,
+            sha256=link.sha256,
+            size=link.size,
+            record=wheel.record_digest,
+            trust="first-use",
+        )
 
 
+def _key(*made_of: object) -> str:
+    """Return the part of a store's key that tells parts apart which are made of other archives, or otherwise."""
+    return sha256(repr((_PARTS, *made_of)).encode()).hexdigest()[:16]
+
+
+#: Changes when parts are kept in another way.
+_PARTS = 2
 #: Changes whenever `_complete_layout` does, so that folders laid out otherwise are not taken for the same part.
 _LAYOUT = 1
 

@@ -65,6 +65,10 @@ _DAMAGED = (
 class RemoteWheel:
     """A wheel of which single members are read.
 
+    Attributes:
+        link: Where it is.
+        record_digest: sha256 of its ``RECORD``, by which all members are verified.
+
     Raises:
         EnvironmentProblemError: The server cannot be reached or sends something that is no wheel (KY311, KY313).
     """
@@ -81,7 +85,7 @@ class RemoteWheel:
         if any(not info.filename or not 0 <= info.header_offset < self._file.size for info in self._zip.infolist()):
             raise self._broken("not a wheel: it has a member without a name or outside of the file")
         self._extents = _extents(self._zip.infolist(), self._file.size)
-        self._record = self._read_record()
+        self.record_digest, self._record = self._read_record()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -171,7 +175,7 @@ class RemoteWheel:
         except _DAMAGED as error:
             raise self._broken(f"{info.filename} cannot be unpacked: {error}") from None
 
-    def _read_record(self) -> dict[str, bytes]:
+    def _read_record(self) -> tuple[str, dict[str, bytes]]:
         found = [name for name in self._zip.namelist() if name.endswith(".dist-info/RECORD") and name.count("/") == 1]
         if len(found) != 1:
             raise self._broken("it has no RECORD")
@@ -186,7 +190,7 @@ class RemoteWheel:
                     record[row[0]] = urlsafe_b64decode(digest + "=" * (-len(digest) % 4))
         except (ValueError, csv.Error) as error:
             raise self._broken(f"its RECORD cannot be read: {error}") from None
-        return record
+        return sha256(content).hexdigest(), record
 
     def _safe(self, path: str) -> str:
         try:

@@ -18,6 +18,7 @@ from kernelyard.project.plan import VariantPlan, plan_variant
 from kernelyard.project.sources import read_project
 
 GOLDEN = Path(__file__).parent / "golden"
+PAGE = Path(__file__).parents[2] / "docs" / "generated-project.md"
 VARIANTS = {
     "rocm": "torch213-cxx11-rocm72-x86_64-linux",
     "xpu": "torch213-cxx11-xpu20260-x86_64-linux",
@@ -135,6 +136,14 @@ def test_a_section_for_apples_compiler_may_have_c(sample: Sample, make_plans: Ma
     (root / "csrc" / "log.c").write_text("int level = 0;\n")
     (plan,) = make_plans(read_project(root), VARIANTS["metal"])
     assert plan.groups[0].sources == ("csrc/square.metal", "csrc/log.c")
+
+
+@pytest.mark.parametrize("backend", VARIANTS)
+def test_the_page_about_the_project_names_each_file(sample: Sample, make_plans: MakePlans, backend: str) -> None:
+    project = read_project(sample("square"))
+    names = {Path(file).name for file in project_files(project, make_plans(project, VARIANTS[backend]))}
+    page = PAGE.read_text("utf-8").replace("exports-<framework>.map`, `.exp", "exports-torch.map exports-torch.exp")
+    assert [name for name in sorted(names) if name not in page] == []
 
 
 def test_files_of_a_machine_for_rocm_name_torchs_libraries_and_translator() -> None:

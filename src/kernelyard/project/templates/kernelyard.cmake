@@ -139,7 +139,7 @@ function(kernelyard_install variant)
   endif()
   install(PROGRAMS "$<TARGET_FILE:${variant}>" DESTINATION "${destination}" RENAME "${arg_FILE}" COMPONENT kernel)
   install(FILES "${folder}/_ops.py" "${folder}/metadata.json" DESTINATION "${destination}" COMPONENT kernel)
-  list(TRANSFORM arg_SUFFIXES REPLACE "^" "*.")
+  list(TRANSFORM arg_SUFFIXES PREPEND "*")
   list(TRANSFORM arg_SUFFIXES REPLACE "(.+)" "PATTERN;\\1" OUTPUT_VARIABLE patterns)
   install(DIRECTORY "${KERNEL_DIR}/${arg_PACKAGE}/" DESTINATION "${destination}" COMPONENT python
     FILES_MATCHING ${patterns} PATTERN __pycache__ EXCLUDE PATTERN _ops.py EXCLUDE)

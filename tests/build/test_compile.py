@@ -51,8 +51,8 @@ LOG = FOLDER / "build.log"
         ),
         (
             (
-                "/usr/bin/ld: b.o: in function `f()':\n"
-                "b.cpp:(.text+0x0): multiple definition of `f()'; a.o: first defined here"
+                "/usr/bin/ld: b.o: in function `_Z1fv':\n"
+                "b.cpp:(.text+0x0): multiple definition of `_Z1fv'; a.o: first defined here"
             ),
             "multiple definition of `f()'; a.o: first defined here",
             str(LOG),

@@ -148,6 +148,14 @@ def test_a_name_that_this_torch_does_not_have_is_told_with_those_that_do(
     assert findings(make_variant(calling(name), name=FULL_ABI)) == [("KY118", LIBRARY, said)]
 
 
+@pytest.mark.parametrize("name", ["torch-stable-abi211-cpu-aarch64-linux", "torch37-cxx11-cpu-x86_64-linux"])
+def test_a_c_function_is_known_without_a_table(make_variant: MakeVariant, name: str) -> None:
+    found = findings(
+        make_variant(calling("torch_no_such") + calling("torch_parallel_for").replace("caller", "b"), name=name)
+    )
+    assert [what.partition(",")[0] for code, _, what in found if code == "KY102"] == ["refers to torch_no_such"]
+
+
 def test_openmp_is_what_comes_with_torch(make_variant: MakeVariant) -> None:
     said = "refers to omp_alloc, which the OpenMP that comes with torch does not have"
     assert findings(make_variant(calling("omp_alloc"))) == [("KY118", LIBRARY, said)]

@@ -12,7 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernelyard.build.linker import WITHOUT_TRANSLATION, UndefinedName, translated, undefined_names
+from kernelyard.check.missing import missing_name
 from kernelyard.errors import BuildError, EnvironmentProblemError, KernelyardError, Place
+from kernelyard.formats.variant import VariantName
 from kernelyard.project.cmake_lists import MACHINE_FOLDER
 from kernelyard.project.generate import MOVE_PROJECT
 from kernelyard.store import hash_file, writing
@@ -34,6 +37,8 @@ _TOOL_ERROR = re.compile(
     r"^(?:nvcc fatal|ptxas (?:fatal|error)|c\+\+: fatal error|g\+\+: (?:fatal )?error)\s*:?\s*(.*)"
 )
 _KILLED = re.compile(r"fatal error: (?:Killed|Terminated) signal|died due to signal 9\b|^Killed$", re.MULTILINE)
+#: A source that is not listed can be missed by dozens of names.
+_MOST_UNDEFINED = 8
 _LINKER_ERROR = re.compile(r"(?:undefined reference to|cannot find|multiple definition of|undefined symbol) ?(.*)")
 
 
@@ -84,7 +89,7 @@ def compile_variants(
         lock: File descriptor of the project's lock; compilers keep it if this process is killed.
 
     Raises:
-        BuildError: A compiler or the linker reports an error (KY411).
+        BuildError: A compiler or the linker reports an error (KY411), or nothing offers a name (KY417).
         EnvironmentProblemError: The disk is full (KY301), a tool cannot be run or was killed (KY412).
     """
     log = folder / "build.log"
@@ -154,7 +159,7 @@ def _has_content(path: Path) -> bool:
 
 def _run(command: list[str], log: Path, folder: Path, lock: int | None) -> None:
     environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
-    environment |= {"LC_ALL": "C", "SOURCE_DATE_EPOCH": "0", "NINJA_STATUS": "[%f/%t] "}
+    environment |= {"LC_ALL": "C", "SOURCE_DATE_EPOCH": "0", "NINJA_STATUS": "[%f/%t] "} | WITHOUT_TRANSLATION
     lines: list[str] = []
     with log.open("a", encoding="utf-8") as record:
         try:
@@ -198,23 +203,49 @@ def _shortened(step: str) -> str:
 
 def _explain(lines: list[str], status: int, log: Path, folder: Path) -> KernelyardError:
     text = "\n".join(lines)
+    if problem := _explain_machine(text, status, log, folder):
+        return problem
+    for line in lines:
+        if match := _COMPILER_ERROR.match(line):
+            place = Place(_author_path(match["file"], folder), int(match["line"]), _number(match["column"]))
+            return BuildError("KY411", match["what"], hint=_hint(line, log), place=place)
+    if undefined := undefined_names(lines):
+        return _explain_undefined(undefined, log, folder)
+    for line in lines:
+        if match := _TOOL_ERROR.match(line) or _LINKER_ERROR.search(line):
+            return BuildError("KY411", translated(match[0].strip()), hint=_hint(line, log), place=Place(str(log)))
+    if "CMake Error" in text:
+        said = text[text.index("CMake Error") :].partition("\n\n")[0]
+        return EnvironmentProblemError("KY413", f"CMake cannot use this toolchain: {said}", place=Place(str(log)))
+    return BuildError("KY411", "the build failed", hint="the log says why", place=Place(str(log)))
+
+
+def _explain_machine(text: str, status: int, log: Path, folder: Path) -> KernelyardError | None:
     if "No space left on device" in text or "Disk quota exceeded" in text:
         hint = "free some space; the build goes on where it stopped"
         return EnvironmentProblemError("KY301", "the disk is full", hint=hint, place=Place(str(folder)))
     if status < 0 or _KILLED.search(text):
         hint = "most likely the memory ran out; build with fewer jobs: --jobs 1"
         return EnvironmentProblemError("KY412", "a compiler was killed", hint=hint, place=Place(str(log)))
-    for line in lines:
-        if match := _COMPILER_ERROR.match(line):
-            place = Place(_author_path(match["file"], folder), int(match["line"]), _number(match["column"]))
-            return BuildError("KY411", match["what"], hint=_hint(line, log), place=place)
-    for line in lines:
-        if match := _TOOL_ERROR.match(line) or _LINKER_ERROR.search(line):
-            return BuildError("KY411", match[0].strip(), hint=_hint(line, log), place=Place(str(log)))
-    if "CMake Error" in text:
-        said = text[text.index("CMake Error") :].partition("\n\n")[0]
-        return EnvironmentProblemError("KY413", f"CMake cannot use this toolchain: {said}", place=Place(str(log)))
-    return BuildError("KY411", "the build failed", hint="the log says why", place=Place(str(log)))
+    return None
+
+
+def _explain_undefined(undefined: Sequence[UndefinedName], log: Path, folder: Path) -> BuildError:
+    """Say of each name what the check of a finished library would have said, and which source refers to it."""
+    objects = folder / "objects"
+    commands = json.loads((objects / "compile_commands.json").read_bytes())
+    sources = {objects / entry["output"]: entry["file"] for entry in commands}
+    places, findings = [], []
+    for missing in undefined:
+        source = sources.get(objects / missing.object) if missing.object is not None else None
+        place = Place(_author_path(source, folder), missing.line) if source is not None else Place(str(log))
+        places.append(place)
+        findings.append(missing_name(missing.name, VariantName.parse(missing.variant), str(place)))
+    others = [f"\n  {finding.where}: {finding.what}" for finding in findings[1:_MOST_UNDEFINED]]
+    if len(findings) > _MOST_UNDEFINED:
+        others.append(f"\n  and {len(findings) - _MOST_UNDEFINED} more")
+    hint = f"{findings[0].hint}\n  all of the linker's output: {log}"
+    return BuildError("KY417", f"{findings[0].what}{''.join(others)}", hint=hint, place=places[0])
 
 
 def _hint(line: str, log: Path) -> str:

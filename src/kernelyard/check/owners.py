@@ -66,7 +66,7 @@ def symbol_owner(name: str) -> str | None:
     """Tell by its name who offers an unversioned symbol: ``python``, ``torch-c``, ``torch-c++``, ...; None."""
     if name.startswith(("Py", "_Py")):
         return "python"
-    if shim_version(name) is not None:
+    if name.startswith(("aoti_torch_", "torch_")):
         return "torch-c"
     if name.startswith(_TVM_FFI):
         return "tvm-ffi"

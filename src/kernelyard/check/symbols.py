@@ -103,14 +103,12 @@ def _is_offered(name: str, owner: str, variant: VariantName, torch: VariantTorch
         return True
     if name.startswith(OPENMP):
         return name in openmp_names()
-    if variant.framework == "torch-stable-abi" and not _is_stable(name, owner, variant.framework_version):
+    if torch is not None and name not in torch.names:
         return False
-    return torch is None or name in torch.names
-
-
-def _is_stable(name: str, owner: str, promised: Version | None) -> bool:
-    since = shim_version(name)
-    return owner != "torch-c++" and (since is None or promised is None or since <= promised)
+    since, promised = shim_version(name), variant.framework_version
+    if owner == "torch-c":
+        return since is not None and (promised is None or since <= promised)
+    return owner != "torch-c++" or variant.framework != "torch-stable-abi"
 
 
 def _is_linked(owner: str, library: Library) -> bool:

@@ -60,6 +60,7 @@ class GeneratedProject:
         headers: What it is compiled against, in words; None where nothing is compiled, or where it cannot be here.
         files: All its files, relative to ``folder``.
         changed: Those that were not there before or had another text.
+        complete: Whether it can be compiled here: what names this machine is among the files, or not needed.
     """
 
     folder: Path
@@ -67,6 +68,7 @@ class GeneratedProject:
     headers: str | None
     files: tuple[str, ...]
     changed: frozenset[str]
+    complete: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,8 @@ def generate_project(
             # CMake would go on with the compilers that it found before.
             (root / (_OBJECTS if in_place else f"{_FOLDER}/objects") / "CMakeCache.txt").unlink(missing_ok=True)
     names = tuple(sorted({**texts, **of_machine, **links}))
-    return GeneratedProject(folder, plan.name, _described(plan, target) if of_machine else None, names, changed)
+    headers = _described(plan, target) if of_machine else None
+    return GeneratedProject(folder, plan.name, headers, names, changed, bool(of_machine) or not plan.compiled)
 
 
 def _texts(project: Project, plan: VariantPlan, *, in_place: bool) -> dict[str, str]:

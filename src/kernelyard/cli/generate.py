@@ -66,7 +66,10 @@ def command(
         for name in generated.files:
             click.echo(shown / name)
     against = f", against {generated.headers}" if generated.headers else ""
-    print(f"{generated.variant}{against}; install it with `pip install -e {shown}`", file=sys.stderr)
+    step = f"install it with `pip install -e {shown}`"
+    if not generated.complete:
+        step = "cmake/machine/ is still missing: `generate` again where a torch for that backend is installed"
+    print(f"{generated.variant}{against}; {step}", file=sys.stderr)
 
 
 def _version(text: str | None) -> Version | None:

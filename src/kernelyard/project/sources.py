@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.formats.editions import read_manifest
@@ -26,6 +27,33 @@ _NAME_IN_MACRO = re.compile(rb"\b(?:\w+_EXPAND|REGISTER_EXTENSION)\s*\(\s*TORCH_
 _NAME = re.compile(rb"\bTORCH_EXTENSION_NAME\b")
 
 
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """What a quick reading of a source or header tells.
+
+    Attributes:
+        name: Relative to the project.
+        state: Of the file when it was read.
+        includes: What it includes, as written.
+        uses_torch: Whether it includes torch's headers; a macro in an ``#include`` counts, for it hides what is meant.
+        needs_name: Whether it uses ``TORCH_EXTENSION_NAME`` where only the real name will do.
+    """
+
+    name: str
+    state: tuple[int, int, int]
+    includes: tuple[str, ...]
+    uses_torch: bool
+    needs_name: bool
+
+    @classmethod
+    def of(cls, name: str, state: tuple[int, int, int], content: bytes) -> _Scan:
+        text = _COMMENT.sub(b"", content)
+        uses_torch = bool(_COMPUTED_INCLUDE.search(text)) or any(map(_TORCH_HEADER.match, _INCLUDE.findall(text)))
+        needs_name = len(_NAME.findall(text)) > len(_NAME_IN_MACRO.findall(text))
+        includes = tuple(included.decode(errors="surrogateescape") for included in _INCLUDE.findall(content))
+        return cls(name, state, includes, uses_torch, needs_name)
+
+
 class Project:
     """A kernel's folder: its manifest and the files that it names.
 
@@ -37,6 +65,8 @@ class Project:
     def __init__(self, root: Path, manifest: Manifest) -> None:
         self.root = root
         self.manifest = manifest
+        self._scans: dict[Path, _Scan] = {}
+        self._included: dict[tuple[Path, tuple[Path, ...]], tuple[_Scan, tuple[Path, ...]]] = {}
 
     @property
     def package(self) -> Path:
@@ -62,41 +92,64 @@ class Project:
 
     def with_includes(self, sources: Iterable[str], include: Iterable[str]) -> tuple[str, ...]:
         """Return sources and every file of the project that they include, by paths relative to the project."""
-        folders = [self.root, *(self.root / folder for folder in include)]
+        folders = (self.root, *(self.root / folder for folder in include))
         seen: dict[str, None] = {}
+        met: set[Path] = set()
         waiting = [self.root / source for source in sources]
         while waiting:
             path = waiting.pop()
-            name = self._inside(path)
-            if name is None or name in seen or not path.is_file():
+            if path in met:
                 continue
-            seen[name] = None
-            for included in _INCLUDE.findall(path.read_bytes()):
-                for folder in (path.parent, *folders):
-                    candidate = folder / included.decode(errors="surrogateescape")
-                    if candidate.is_file():
-                        waiting.append(candidate)
-                        break
+            met.add(path)
+            scan = self._scan(path)
+            if scan is None or scan.name in seen:
+                continue
+            seen[scan.name] = None
+            waiting += self._includes(path, scan, folders)
         return tuple(sorted(seen))
 
     def uses_torch(self, source: str, include: Iterable[str] = ()) -> bool:
-        """Whether a source or what it includes of the project includes torch's headers.
-
-        A macro in an ``#include`` hides what is included, so it counts as torch.
-        """
-        for name in self.with_includes([source], include):
-            text = _COMMENT.sub(b"", (self.root / name).read_bytes())
-            if _COMPUTED_INCLUDE.search(text) or any(map(_TORCH_HEADER.match, _INCLUDE.findall(text))):
-                return True
-        return False
+        """Whether a source or what it includes of the project includes torch's headers."""
+        return any(scan.uses_torch for scan in self._scans_of(source, include))
 
     def needs_name(self, source: str, include: Iterable[str] = ()) -> bool:
         """Whether a source or what it includes uses ``TORCH_EXTENSION_NAME`` where only the real name will do."""
+        return any(scan.needs_name for scan in self._scans_of(source, include))
+
+    def _scans_of(self, source: str, include: Iterable[str]) -> Iterator[_Scan]:
         for name in self.with_includes([source], include):
-            text = _COMMENT.sub(b"", (self.root / name).read_bytes())
-            if len(_NAME.findall(text)) > len(_NAME_IN_MACRO.findall(text)):
-                return True
-        return False
+            scan = self._scan(self.root / name)
+            if scan is not None:
+                yield scan
+
+    def _scan(self, path: Path) -> _Scan | None:
+        """Return what is to know of a file; None if it is no file of the project. A file is read once per state."""
+        try:
+            status = path.stat()
+        except (OSError, ValueError):
+            return None
+        state = (status.st_mtime_ns, status.st_size, status.st_ino)
+        known = self._scans.get(path)
+        if known is None or known.state != state:
+            name = self._inside(path)
+            if name is None or not path.is_file():
+                return None
+            known = self._scans[path] = _Scan.of(name, state, path.read_bytes())
+        return known
+
+    def _includes(self, path: Path, scan: _Scan, folders: tuple[Path, ...]) -> tuple[Path, ...]:
+        """Return the files that a file includes, as the compiler finds them."""
+        known = self._included.get((path, folders))
+        if known is None or known[0] is not scan:
+            found = []
+            for included in scan.includes:
+                for folder in (path.parent, *folders):
+                    candidate = folder / included
+                    if candidate.is_file():
+                        found.append(candidate)
+                        break
+            known = self._included[path, folders] = scan, tuple(found)
+        return known[1]
 
     def _inside(self, path: Path) -> str | None:
         try:

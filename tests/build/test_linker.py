@@ -51,6 +51,8 @@ def test_each_name_is_read_once_with_the_object_that_refers_to_it_first() -> Non
 def test_debug_information_tells_the_line() -> None:
     lines = said(f"/usr/bin/ld: {OBJECT}: in function `f':", "./csrc/a.cpp:12: undefined reference to `g'")
     assert undefined_names(lines) == (UndefinedName("g", STABLE, OBJECT, 12),)
+    lines = said(f"/usr/bin/ld: {OBJECT}: in function `f':", "./csrc/a.h:12: undefined reference to `g'")
+    assert undefined_names(lines) == (UndefinedName("g", STABLE, OBJECT, None),)
 
 
 def test_names_are_those_of_the_variant_whose_link_failed() -> None:

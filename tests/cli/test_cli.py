@@ -253,7 +253,7 @@ def test_check_says_what_is_fit_and_what_is_not(kernelyard: Run, built: Path) ->
         done = kernelyard("check", path)
         assert (done.returncode, done.stdout, done.stderr) == (0, f"{CPU}: fit\n", "")
     done = kernelyard("check", "--json", built)
-    assert json.loads(done.stdout) == {"variants": {CPU: []}, "unreadable": {}}
+    assert json.loads(done.stdout) == {"variants": {CPU: []}, "torch-releases": {}, "unreadable": {}}
 
     (variant / "more.py").touch()
     (built / "build" / CUDA).mkdir()
@@ -271,6 +271,27 @@ def test_check_says_what_is_fit_and_what_is_not(kernelyard: Run, built: Path) ->
         CPU: [{"code": "KY113", "where": "more.py", "what": "is there, but the digest does not name it", "hint": ""}]
     }
     assert list(document["unreadable"]) == [CUDA]
+
+
+@pytest.mark.compile
+@pytest.mark.network
+def test_check_says_which_torch_a_build_of_the_full_abi_finds_its_names_in(kernelyard: Run, sample: Sample) -> None:
+    root = sample("tiny")
+    variant = "torch214-cxx11-cpu-x86_64-linux"
+    edit(root / "build.toml", 'stable-abi = "2.11"\n', "")
+    # c10d::Work::getTimeout() is new in torch 2.14.
+    work = "namespace c10d { struct Work { int getTimeout() const; }; }\n"
+    edit(
+        root / "csrc" / "other.cpp",
+        "int other() { return 21; }",
+        f"{work}int other() {{ return c10d::Work().getTimeout(); }}",
+    )
+    done = kernelyard("build", root, "--variant", variant)
+    assert done.returncode == 0, done.stderr
+    done = kernelyard("check", root)
+    assert done.stdout == f"{variant}: fit\n  torch has all its names in 2.14.1, 2.15.0\n"
+    done = kernelyard("check", "--json", root)
+    assert json.loads(done.stdout)["torch-releases"] == {variant: ["2.14.1", "2.15.0"]}
 
 
 def test_check_of_nothing_ends_with_1(kernelyard: Run, tmp_path: Path) -> None:

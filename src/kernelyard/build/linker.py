@@ -27,7 +27,7 @@ class UndefinedName:
         name: As it is in the binary, if the linker was told not to translate it (:data:`WITHOUT_TRANSLATION`).
         variant: That was linked.
         object: Which object refers to it, as the linker names it; None if it did not say.
-        line: Of the source, where there is debug information.
+        line: Of the source, where there is debug information and it is not a header's.
     """
 
     name: str
@@ -51,7 +51,8 @@ def undefined_names(lines: Iterable[str]) -> tuple[UndefinedName, ...]:
         if match := _OBJECT.match(line):
             place = match["object"]
         if (match := _UNDEFINED.search(line)) and variant is not None and match["name"] not in found:
-            number = int(match["line"]) if match["line"] else None
+            file = (match["file"] or "").rpartition("/")[2]
+            number = int(match["line"]) if file and place and place.endswith(f"/{file}.o") else None
             found[match["name"]] = UndefinedName(match["name"], variant, place, number)
     return tuple(found.values())
 

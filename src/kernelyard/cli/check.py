@@ -21,7 +21,7 @@ def _counted(findings: Sequence[object]) -> str:
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def command(path: Path, *, as_json: bool) -> int:
     """Say whether built variants keep what they promise: those of a project, of a build folder, or a single one."""
-    from kernelyard.check import check_variant, gather
+    from kernelyard.check import check_variant, fitting_torch, gather
     from kernelyard.errors import MissingError, Place
     from kernelyard.hub.folder import FolderHub
 
@@ -29,7 +29,10 @@ def command(path: Path, *, as_json: bool) -> int:
     if found is None:
         hint = "name a project that has been built, its build folder, or a variant's folder"
         raise MissingError("KY120", "there is no variant", hint=hint, place=Place(str(path)))
-    results = {item.name: check_variant(gather(item.path, name=item.name)) for item in found.variants}
+    evidence = {item.name: gather(item.path, name=item.name) for item in found.variants}
+    results = {name: check_variant(gathered) for name, gathered in evidence.items()}
+    known = {name: releases for name, gathered in evidence.items() if (releases := fitting_torch(gathered)) is not None}
+    torch = {name: [str(release) for release in releases] for name, releases in known.items()}
     if as_json:
         emit_json(
             {
@@ -40,12 +43,15 @@ def command(path: Path, *, as_json: bool) -> int:
                     ]
                     for name, findings in results.items()
                 },
+                "torch-releases": torch,
                 "unreadable": {item.name: item.reason for item in found.broken},
             }
         )
     else:
         for name, findings in results.items():
             print(f"{name}: {'fit' if not findings else _counted(findings)}")
+            if torch.get(name):
+                print(f"  torch has all its names in {', '.join(torch[name])}")
             for finding in findings:
                 print(f"  {finding}")
         for broken in found.broken:

@@ -208,8 +208,9 @@ def start_server(own_environment: None) -> Iterator[Callable[[], IndexServer]]: 
 
 @pytest.fixture
 def server(start_server: Callable[[], IndexServer], monkeypatch: pytest.MonkeyPatch) -> IndexServer:
-    """Return a server that PIP_INDEX_URL names."""
+    """Return a server that PIP_INDEX_URL names; its wheels are not the ones that Kernelyard knows by these names."""
     state = start_server()
+    monkeypatch.setattr("kernelyard.toolchain.parts.known_wheels", dict)
     monkeypatch.setenv("PIP_INDEX_URL", state.index_url)
     return state
 

@@ -15,7 +15,9 @@ import requests
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 from pypi_simple import (
+    DistributionPackage,
     NoSuchProjectError,
+    ProjectPage,
     PyPISimple,
     UnsupportedContentTypeError,
     UnsupportedRepoVersionError,
@@ -88,8 +90,33 @@ class PackageIndex:
         Raises:
             EnvironmentProblemError: The index cannot be reached (KY311), or has no such wheel (KY312).
         """
+        page = self._page(project)
+        wanted = Version(version)
+        ranked = []
+        for package in page.packages:
+            if package.package_type != "wheel" or package.version is None:
+                continue
+            rank = _rank(package.filename, wanted, platform, tuple(python))
+            if rank is not None:
+                ranked.append((rank, package.filename, package))
+        if not ranked:
+            raise _lacks(f"has no wheel of {project} {version} for {platform}")
+        return _link(project, version, min(ranked, key=lambda entry: entry[:2])[2])
+
+    def find_file(self, project: str, version: str, filename: str) -> WheelLink:
+        """Find a wheel by its file name, whatever else the index has by now.
+
+        Raises:
+            EnvironmentProblemError: The index cannot be reached (KY311), or does not have it (KY312).
+        """
+        for package in self._page(project).packages:
+            if package.filename == filename:
+                return _link(project, version, package)
+        raise _lacks(f"does not have {filename}")
+
+    def _page(self, project: str) -> ProjectPage:
         try:
-            page = self._client.get_project_page(project, timeout=_TIMEOUT_S)
+            return self._client.get_project_page(project, timeout=_TIMEOUT_S)
         except NoSuchProjectError:
             raise EnvironmentProblemError(
                 "KY312", f"the package index has no project {project!r}", hint="set PIP_INDEX_URL to an index that has"
@@ -102,23 +129,6 @@ class PackageIndex:
             raise network_error(error, f"the package index, asked for {project}") from error
         except ValueError:  # JSON of another shape; pydantic's message about it has a page of its own
             raise self._not_an_index(f"what it says of {project} is not in the form of PEP 691") from None
-        wanted = Version(version)
-        ranked = []
-        for package in page.packages:
-            if package.package_type != "wheel" or package.version is None:
-                continue
-            rank = _rank(package.filename, wanted, platform, tuple(python))
-            if rank is not None:
-                ranked.append((rank, package.filename, package))
-        if not ranked:
-            raise EnvironmentProblemError(
-                "KY312",
-                f"the package index has no wheel of {project} {version} for {platform}",
-                hint="set PIP_INDEX_URL to an index that has it",
-            )
-        package = min(ranked, key=lambda entry: entry[:2])[2]
-        sha256 = (package.digests or {}).get("sha256")
-        return WheelLink(project, version, package.filename, package.url, package.size, sha256)
 
     def _not_an_index(self, why: str) -> EnvironmentProblemError:
         place = Place(self.endpoint) if self.endpoint else None
@@ -230,6 +240,16 @@ def innermost_cause(error: BaseException) -> str:
         if not isinstance(inner, BaseException):
             return str(error) or type(error).__name__
         error = inner
+
+
+def _link(project: str, version: str, package: DistributionPackage) -> WheelLink:
+    sha256 = (package.digests or {}).get("sha256")
+    return WheelLink(project, version, package.filename, package.url, package.size, sha256)
+
+
+def _lacks(what: str) -> EnvironmentProblemError:
+    hint = "set PIP_INDEX_URL to an index that has it"
+    return EnvironmentProblemError("KY312", f"the package index {what}", hint=hint)
 
 
 def _rank(filename: str, version: Version, platform: str, python: tuple[str, ...]) -> int | None:

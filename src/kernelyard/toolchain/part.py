@@ -14,44 +14,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal
 
 from kernelyard.errors import EnvironmentProblemError, Place
+from kernelyard.formats.toolchain_lock import Ingredient, Trust
 from kernelyard.store import Store, hash_file, writing
 
-__all__ = ["Ingredient", "Part", "provide_part", "tree_digest"]
+__all__ = ["Ingredient", "Part", "Trust", "provide_part", "tree_digest"]
 
 _RECORD = ".kernelyard-part.json"
 _FORMAT = 1
-
-Trust = Literal["table", "pin", "index", "first-use"]
-
-
-@dataclass(frozen=True, slots=True)
-class Ingredient:
-    """An archive that files of a part were taken from.
-
-    Attributes:
-        kind: ``wheel`` or ``debian``.
-        name: Of the project or package.
-        version: Of it.
-        file: The file name of a wheel, the path of a package on a mirror.
-        sha256: Of the whole archive, as the index or the pin says; None where the index says nothing.
-        size: Of the whole archive, in bytes; None where the index says nothing.
-        record: sha256 of a wheel's ``RECORD``, which the digests of its members come from; None for packages.
-        trust: What vouches for the files: ``table``, the digest of ``RECORD`` is known to Kernelyard; ``pin``, the
-            whole archive was compared with a digest that Kernelyard knows; ``index``, it was compared with the index's;
-            and ``first-use``, nothing but the server that sent it.
-    """
-
-    kind: Literal["wheel", "debian"]
-    name: str
-    version: str
-    file: str
-    sha256: str | None
-    size: int | None
-    record: str | None
-    trust: Trust
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +38,11 @@ class Part:
     path: Path
     ingredients: tuple[Ingredient, ...]
     tree: str
+
+    @property
+    def id(self) -> str:
+        """Its place in a store, ``toolkits/cuda-13.0.2-...``."""
+        return f"{self.path.parent.name}/{self.path.name}"
 
 
 def provide_part(store: Store, kind: str, key: str, fill: Callable[[Path], Iterable[Ingredient]]) -> Part:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -19,18 +19,21 @@ from typing import Any
 import tomli
 
 from kernelyard.errors import EnvironmentProblemError, Place
+from kernelyard.formats.toolchain_lock import ToolchainLock
 from kernelyard.formats.versions import Version
 from kernelyard.store import Store, hash_file
+from kernelyard.toolchain.locked import check_part, locked_wheel
 from kernelyard.toolchain.package_index import PackageIndex
 from kernelyard.toolchain.part import Ingredient, Part, provide_part
 from kernelyard.toolchain.remote_wheel import RemoteWheel
+from kernelyard.toolchain.trust import known_wheels
 
-__all__ = ["CudaToolkit", "HeaderLibrary", "PartSource", "TorchHeaders", "known_cuda", "known_torch"]
+__all__ = ["PYTHONS", "CudaToolkit", "HeaderLibrary", "PartSource", "TorchHeaders", "known_cuda", "known_torch"]
 
 _logger = logging.getLogger("kernelyard.toolchain")
 
-#: Any of them will do: torch's headers are the same in the wheels for all Pythons.
-_PYTHONS = ("cp312", "cp311", "cp313", "cp310", "cp314")
+#: In order of preference: torch's headers are the same in the wheels for all Pythons.
+PYTHONS = ("cp312", "cp311", "cp313", "cp310", "cp314")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +126,15 @@ class PartSource:
 
     Attributes:
         store: Where parts are kept.
+        platform: That the results are for.
+        lock: What parts must be; without one they are what recipes and the index say.
         bytes_fetched: Bytes that came over the network so far.
     """
 
-    def __init__(self, store: Store, *, platform: str = "x86_64-linux") -> None:
+    def __init__(self, store: Store, *, platform: str = "x86_64-linux", lock: ToolchainLock | None = None) -> None:
         self.store = store
         self.platform = platform
+        self.lock = lock
         self._index: PackageIndex | None = None
 
     @property
@@ -142,6 +148,18 @@ class PartSource:
         if self._index is None:
             self._index = PackageIndex()
         return self._index
+
+    def provide(self, kind: str, key: str, fill: Callable[[Path], Iterable[Ingredient]]) -> Part:
+        """Return a part, filling it where the store lacks it, as :func:`kernelyard.toolchain.part.provide_part` does.
+
+        Raises:
+            EnvironmentProblemError: The store cannot be written, or the entry is damaged.
+            VerificationError: It is not the part that is locked (KY355).
+        """
+        part = provide_part(self.store, kind, key, fill)
+        if self.lock is not None:
+            check_part(self.lock, part)
+        return part
 
     def cuda(self, version: Version) -> CudaToolkit:
         """Return a CUDA toolkit.
@@ -164,7 +182,7 @@ class PartSource:
                 raise EnvironmentProblemError("KY313", f"the wheels of CUDA {version} lack {', '.join(missing)}")
             _complete_layout(folder)
 
-        part = provide_part(self.store, "toolkits", f"cuda-{pin['release']}-{_key(description)}", fill)
+        part = self.provide("toolkits", f"cuda-{pin['release']}-{_key(description)}", fill)
         return CudaToolkit(
             version=version,
             release=pin["release"],
@@ -189,10 +207,10 @@ class PartSource:
         release = pin["version"]
 
         def fill(folder: Path) -> Iterator[Ingredient]:
-            yield self._extract("torch", release, folder, strip="torch/include/", take=[""], python=_PYTHONS)
+            yield self._extract("torch", release, folder, strip="torch/include/", take=[""], python=PYTHONS)
 
         key = f"torch-{release}-{self.platform}-{_key('torch', release, self.platform)}"
-        part = provide_part(self.store, "torch-headers", key, fill)
+        part = self.provide("torch-headers", key, fill)
         return TorchHeaders(Version(release), part.path, pin["cxx-standard"], part.tree, part=part)
 
     def header_library(self, name: str) -> HeaderLibrary:
@@ -206,13 +224,13 @@ class PartSource:
             return _named_folder(name)
 
         def fill(folder: Path) -> Iterator[Ingredient]:
-            python = () if pin["project"] == "nvidia-cutlass" else _PYTHONS
+            python = () if pin["project"] == "nvidia-cutlass" else PYTHONS
             yield self._extract(
                 pin["project"], pin["version"], folder, strip=pin["strip"], take=pin["take"], python=python
             )
 
         key = f"{pin['project']}-{pin['version']}-{_key(name, sorted(pin.items()))}"
-        part = provide_part(self.store, "headers", key, fill)
+        part = self.provide("headers", key, fill)
         include = tuple(part.path / folder for folder in pin["include"])
         return HeaderLibrary(name, pin["version"], include, part.tree, part)
 
@@ -226,10 +244,23 @@ class PartSource:
         def fill(folder: Path) -> Iterator[Ingredient]:
             yield self._extract(project, version, folder, strip=strip, take=["include/"])
 
-        part = provide_part(
-            self.store, "headers", f"{project}-{version}-{_key(project, version, self.platform, strip)}", fill
-        )
+        part = self.provide("headers", f"{project}-{version}-{_key(project, version, self.platform, strip)}", fill)
         return HeaderLibrary(name, version, (part.path / "include",), part.tree, part)
+
+    def tool(self, name: str) -> tuple[str, Path, Part]:
+        """Return a program that builds from a lock run, ``cmake`` or ``ninja``: its version, the file, and the part.
+
+        Raises:
+            EnvironmentProblemError: It cannot be fetched.
+        """
+        pin = _pins()["tools"][name]
+
+        def fill(folder: Path) -> Iterator[Ingredient]:
+            yield self._extract(pin["project"], pin["version"], folder, strip=pin["strip"], take=pin["take"])
+            folder.joinpath(pin["program"]).chmod(0o755)
+
+        part = self.provide("tools", f"{name}-{pin['version']}-{_key(self.platform, sorted(pin.items()))}", fill)
+        return pin["version"], part.path / pin["program"], part
 
     def member(self, project: str, version: str, name: str) -> Path:
         """Return one file of a wheel, be the wheel for every Python or for one of the common ones.
@@ -240,8 +271,8 @@ class PartSource:
         file = name.rpartition("/")[2]
 
         def fill(folder: Path) -> None:
-            link = self.index.find_wheel(project, version, platform=self.platform, python=("py3", *_PYTHONS))
-            folder.joinpath(file).write_bytes(RemoteWheel(self.index, link).read(name))
+            wheel = self._open(project, version, ("py3", *PYTHONS))
+            folder.joinpath(file).write_bytes(wheel.read(name))
 
         digest = sha256(repr((self.platform, name)).encode()).hexdigest()
         return self.store.provide("files", f"{project}-{version}-{digest[:16]}-{file}", fill) / file
@@ -250,9 +281,9 @@ class PartSource:
         self, project: str, version: str, folder: Path, *, strip: str, take: list[str], python: tuple[str, ...] = ()
     ) -> Ingredient:
         before = self.bytes_fetched
-        link = self.index.find_wheel(project, version, platform=self.platform, python=python)
         prefixes = tuple(strip + prefix for prefix in take)
-        wheel = RemoteWheel(self.index, link)
+        wheel = self._open(project, version, python)
+        link = wheel.link
         count = wheel.extract(_starting_with(prefixes), folder, strip=strip)
         if not count:
             raise EnvironmentProblemError("KY313", f"{link.filename} has none of the files wanted of it")
@@ -264,6 +295,8 @@ class PartSource:
             (self.bytes_fetched - before) / 1e6,
             (link.size or 0) / 1e6,
         )
+        if wheel.trust == "first-use":
+            _logger.warning("%s is taken on first use: nothing but the server vouches for what is in it", link.filename)
         return Ingredient(
             kind="wheel",
             name=project,
@@ -272,8 +305,16 @@ class PartSource:
             sha256=link.sha256,
             size=link.size,
             record=wheel.record_digest,
-            trust="first-use",
+            trust=wheel.trust,
         )
+
+    def _open(self, project: str, version: str, python: tuple[str, ...]) -> RemoteWheel:
+        if self.lock is not None:
+            locked = locked_wheel(self.lock, project, version)
+            link = self.index.find_file(project, version, locked.file)
+            return RemoteWheel(self.index, link, expected=locked)
+        link = self.index.find_wheel(project, version, platform=self.platform, python=python)
+        return RemoteWheel(self.index, link, expected=known_wheels().get(link.filename))
 
 
 def _key(*made_of: object) -> str:

@@ -17,7 +17,9 @@ import zipfile
 import zlib
 from base64 import urlsafe_b64decode
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -29,6 +31,7 @@ from kernelyard.errors import EnvironmentProblemError, KernelyardError, Place, V
 from kernelyard.formats.paths import checked_path
 from kernelyard.store import writing
 from kernelyard.toolchain.package_index import PackageIndex, WheelLink, network_error
+from kernelyard.toolchain.part import Ingredient, Trust
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -65,17 +68,27 @@ _DAMAGED = (
 class RemoteWheel:
     """A wheel of which single members are read.
 
-    Attributes:
+    Args:
+        index: How files are fetched.
         link: Where it is.
+        expected: What is known of the wheel: by Kernelyard's own table, or by a lock.
+        whole: Fetch all of it, compare that with its sha256, and only then read.
+
+    Attributes:
+        link: Where it is, with the size and the sha256 that it must have as far as anybody tells them.
         record_digest: sha256 of its ``RECORD``, by which all members are verified.
 
     Raises:
         EnvironmentProblemError: The server cannot be reached or sends something that is no wheel (KY311, KY313).
+        VerificationError: It is not what is expected (KY351), or what the index names (KY314).
     """
 
-    def __init__(self, index: PackageIndex, link: WheelLink) -> None:
-        self.link = link
-        self._file = _RangeFile(index, link)
+    def __init__(
+        self, index: PackageIndex, link: WheelLink, *, expected: Ingredient | None = None, whole: bool = False
+    ) -> None:
+        self._expected = expected
+        self.link = link = _as_expected(link, expected)
+        self._file = _RangeFile(index, link, whole=whole)
         try:
             self._zip = zipfile.ZipFile(self._file)
         except KernelyardError:
@@ -86,6 +99,15 @@ class RemoteWheel:
             raise self._broken("not a wheel: it has a member without a name or outside of the file")
         self._extents = _extents(self._zip.infolist(), self._file.size)
         self.record_digest, self._record = self._read_record()
+        if expected is not None and expected.record not in {None, self.record_digest}:
+            raise _unexpected(link, expected, "its RECORD is another")
+
+    @property
+    def trust(self) -> Trust:
+        """What vouches for the members that are read."""
+        if self._expected is not None and self._expected.record is not None:
+            return self._expected.trust
+        return "index" if self._file.is_verified else "first-use"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -205,7 +227,7 @@ class RemoteWheel:
 class _RangeFile(io.RawIOBase):
     """A seekable view of a file on a server, in blocks that are fetched when they are first read."""
 
-    def __init__(self, index: PackageIndex, link: WheelLink) -> None:
+    def __init__(self, index: PackageIndex, link: WheelLink, *, whole: bool) -> None:
         super().__init__()
         self._index = index
         self._link = link
@@ -216,7 +238,15 @@ class _RangeFile(io.RawIOBase):
         self._parts: dict[int, bytes] = {}
         self._starts: list[int] = []
         self.size = 0
-        self._fetch(None, _TAIL)
+        if whole:
+            self._fetch_whole()
+        else:
+            self._fetch(None, _TAIL)
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether the whole file is here and was compared with a digest."""
+        return self._whole is not None and self._link.sha256 is not None
 
     def seekable(self) -> bool:
         return True
@@ -281,17 +311,27 @@ class _RangeFile(io.RawIOBase):
 
     def _fetch(self, first: int | None, last: int) -> None:
         """Fetch the bytes from ``first`` to ``last``, or the last so many where there is no ``first``."""
+        with self._asking({"Range": f"bytes={'' if first is None else first}-{last}"}) as response:
+            self._check_unchanged(response)
+            if response.status_code == requests.codes.partial_content:
+                self._take_part(response, first, last)
+            else:
+                _logger.info("the server does not know ranges: fetching all of %s", self._link.filename)
+                self._take_whole(response)
+
+    def _fetch_whole(self) -> None:
+        with self._asking({}) as response:
+            self._take_whole(response)
+
+    @contextmanager
+    def _asking(self, headers: Mapping[str, str]) -> Iterator[requests.Response]:
+        # Content encodings would make ranges mean something else, and sizes too.
+        headers = {**headers, "Accept-Encoding": "identity"}
         url = self._link.url.partition("#")[0]
-        # Content encodings would make ranges mean something else.
-        headers = {"Range": f"bytes={'' if first is None else first}-{last}", "Accept-Encoding": "identity"}
         try:
             with self._index.session.get(url, headers=headers, stream=True, timeout=_TIMEOUT_S) as response:
                 response.raise_for_status()
-                self._check_unchanged(response)
-                if response.status_code == requests.codes.partial_content:
-                    self._take_part(response, first, last)
-                else:
-                    self._take_whole(response)
+                yield response
         except requests.RequestException as error:
             raise network_error(error, self._link.filename) from error
 
@@ -328,7 +368,6 @@ class _RangeFile(io.RawIOBase):
         self._starts = sorted(self._parts)
 
     def _take_whole(self, response: requests.Response) -> None:
-        _logger.info("the server does not know ranges: fetching all of %s", self._link.filename)
         whole = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this object
         try:
             self._fill_whole(whole, response)
@@ -365,6 +404,28 @@ class _RangeFile(io.RawIOBase):
 
     def _broken(self, what: str) -> EnvironmentProblemError:
         return _broken(self._link, what)
+
+
+def _as_expected(link: WheelLink, expected: Ingredient | None) -> WheelLink:
+    """Return the link with the size and digest that the file must have, refusing what the index says otherwise."""
+    if expected is None:
+        return link
+    for what, said, known in (("sha256", link.sha256, expected.sha256), ("size", link.size, expected.size)):
+        if None not in {said, known} and said != known:
+            raise _unexpected(link, expected, f"the index names another {what}, {said} and not {known}")
+    return replace(
+        link, sha256=link.sha256 or expected.sha256, size=link.size if link.size is not None else expected.size
+    )
+
+
+def _unexpected(link: WheelLink, expected: Ingredient, why: str) -> VerificationError:
+    by = "that Kernelyard knows" if expected.trust == "table" else "that was taken before"
+    return VerificationError(
+        "KY351",
+        f"{link.filename} is not the wheel {by}: {why}",
+        hint="the index or something on the way to it has another file under this name; do not use it",
+        place=Place(urldefragauth(link.url)),
+    )
 
 
 def _broken(link: WheelLink, what: str) -> EnvironmentProblemError:

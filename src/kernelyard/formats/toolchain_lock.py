@@ -1,0 +1,332 @@
+"""``toolchain.lock``: all that variants are built with. Specification: ``docs/formats/toolchain-lock.md``.
+
+Three tables: archives by file name, the parts that were taken from them, and the variants with what each of them uses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Literal, get_args
+
+from kernelyard.formats.fields import Fields, canonical_json, parse_json_object
+from kernelyard.formats.paths import checked_path
+from kernelyard.formats.variant import InvalidVariantName, VariantName
+from kernelyard.formats.versions import Version
+
+__all__ = ["CODE", "FORMAT", "Ingredient", "LockedPart", "LockedVariant", "Request", "ToolchainLock", "Trust", "Use"]
+
+CODE = "KY352"
+FORMAT = 1
+
+Trust = Literal["table", "pin", "index", "first-use"]
+_Kind = Literal["wheel", "debian"]
+
+_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Ingredient:
+    """An archive that files of a part were taken from.
+
+    Attributes:
+        kind: ``wheel`` or ``debian``.
+        name: Of the project or package.
+        version: Of it.
+        file: The file name of a wheel, the path of a package on a mirror.
+        sha256: Of the whole archive, as the index or the pin says; None where the index says nothing.
+        size: Of the whole archive, in bytes; None where the index says nothing.
+        record: sha256 of a wheel's ``RECORD``, which the digests of its members come from; None for packages.
+        trust: What vouches for the files: ``table``, the digest of ``RECORD`` is known to Kernelyard; ``pin``, the
+            whole archive was compared with a digest that Kernelyard knows; ``index``, it was compared with the index's;
+            and ``first-use``, nothing but the server that sent it.
+    """
+
+    kind: _Kind
+    name: str
+    version: str
+    file: str
+    sha256: str | None
+    size: int | None
+    record: str | None
+    trust: Trust
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the members of the archive's object, without the file name, which it stands under."""
+        return {name: getattr(self, name) for name in _ARCHIVE}
+
+    @classmethod
+    def from_json(cls, file: str, fields: Fields) -> Ingredient:
+        """Read an archive's object.
+
+        Raises:
+            InputError: A member is missing, unknown, or not of its kind.
+        """
+        _refuse_others(fields, _ARCHIVE)
+        size = fields.optional("size", int)
+        if size is not None and size < 0:
+            raise fields.error("size", f"not a size: {size}")
+        return cls(
+            kind=_one_of(fields, "kind", get_args(_Kind)),
+            name=fields.required("name", str),
+            version=fields.required("version", str),
+            file=file,
+            sha256=_digest(fields, "sha256"),
+            size=size,
+            record=_digest(fields, "record"),
+            trust=_one_of(fields, "trust", get_args(Trust)),
+        )
+
+
+_ARCHIVE = ("kind", "name", "version", "sha256", "size", "record", "trust")
+
+
+@dataclass(frozen=True, slots=True)
+class LockedPart:
+    """A part: the file names of the archives that it was taken from, and the digest of its tree."""
+
+    archives: tuple[str, ...]
+    tree: str
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One thing that a variant is built with.
+
+    Attributes:
+        what: For eyes: ``CUDA 13.0.2``, the banner of a compiler.
+        digest: Of its content.
+        part: The part that it is; None for what the machine brings, and for what Kernelyard itself carries.
+    """
+
+    what: str
+    digest: str
+    part: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a variant asks a toolchain for.
+
+    Attributes:
+        backend: ``cpu`` or ``cuda``.
+        cuda: The toolkit's version, for ``cuda``.
+        torch: Whose headers are needed; None for tvm-ffi.
+        stable_abi: The oldest torch that a stable-ABI build is to run on.
+        libraries: Other libraries of headers.
+        linked: Libraries of the toolkit that are linked to.
+    """
+
+    backend: str
+    cuda: Version | None
+    torch: Version | None
+    stable_abi: Version | None
+    libraries: tuple[str, ...] = ()
+    linked: tuple[str, ...] = ()
+
+
+_REQUEST = ("backend", "cuda", "torch", "stable-abi", "libraries", "linked")
+
+
+@dataclass(frozen=True, slots=True)
+class LockedVariant:
+    """A variant: what it asks for, and what it got, by role: ``compiler``, ``cuda``, ``torch``, ``floor``, ..."""
+
+    request: Request
+    uses: Mapping[str, Use]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolchainLock:
+    """All that some variants are built with.
+
+    Attributes:
+        kernelyard: The version of Kernelyard that wrote it.
+        templates: The digest of what that version generates projects from.
+        platform: ``x86_64-linux``.
+        archives: By file name.
+        parts: By their place in a store, ``toolkits/cuda-13.0.2-...``.
+        variants: By name.
+    """
+
+    kernelyard: str
+    templates: str
+    platform: str
+    archives: Mapping[str, Ingredient]
+    parts: Mapping[str, LockedPart]
+    variants: Mapping[str, LockedVariant]
+
+    @property
+    def digest(self) -> str:
+        """The sha256 of the document as :meth:`to_json` writes it, whatever a checkout made of its line endings."""
+        return sha256(self.to_json()).hexdigest()
+
+    def to_json(self) -> bytes:
+        """Return the document: canonical JSON but for line feeds, so that each archive, part and use has a line."""
+        archives = {file: _line(archive.to_json()) for file, archive in self.archives.items()}
+        parts = {id_: _line({"archives": list(part.archives), "tree": part.tree}) for id_, part in self.parts.items()}
+        members = {
+            "archives": _lines(archives),
+            "format": str(FORMAT),
+            "kernelyard": _line(self.kernelyard),
+            "parts": _lines(parts),
+            "platform": _line(self.platform),
+            "templates": _line(self.templates),
+            "variants": _lines({name: _variant_text(variant) for name, variant in self.variants.items()}),
+        }
+        return (_lines(members) + "\n").encode()
+
+    @classmethod
+    def from_json(cls, text: bytes, *, path: str) -> ToolchainLock:
+        """Read the document.
+
+        Raises:
+            InputError: It is not a lock, of a later format, or not whole: something is named that it does not have.
+        """
+        fields = parse_json_object(text, code=CODE, path=path)
+        if fields.required("format", int) != FORMAT:
+            raise fields.error("format", f"format {fields.members['format']} is newer than this program; upgrade it")
+        _refuse_others(fields, ("archives", "format", "kernelyard", "parts", "platform", "templates", "variants"))
+        archives, parts, variants = (fields.table(name) for name in ("archives", "parts", "variants"))
+        lock = cls(
+            kernelyard=fields.required("kernelyard", str),
+            templates=_required_digest(fields, "templates"),
+            platform=fields.required("platform", str),
+            archives={file: Ingredient.from_json(file, archives.table(file)) for file in sorted(archives.members)},
+            parts={_part_id(parts, id_): _part(parts.table(id_)) for id_ in sorted(parts.members)},
+            variants={
+                _variant_name(variants, name): _variant(variants.table(name)) for name in sorted(variants.members)
+            },
+        )
+        _refuse_gaps(lock, archives, parts, variants)
+        return lock
+
+
+def _variant_text(variant: LockedVariant) -> str:
+    request = variant.request
+    asked = {
+        "backend": request.backend,
+        "cuda": _text(request.cuda),
+        "torch": _text(request.torch),
+        "stable-abi": _text(request.stable_abi),
+        "libraries": list(request.libraries),
+        "linked": list(request.linked),
+    }
+    uses = {
+        role: _line({"what": use.what, "digest": use.digest, "part": use.part}) for role, use in variant.uses.items()
+    }
+    return _lines({"request": _line(asked), "uses": _lines(uses)})
+
+
+def _lines(members: Mapping[str, str]) -> str:
+    inner = ",\n".join(f"{_line(name)}:{members[name]}" for name in sorted(members))
+    return f"{{\n{inner}\n}}" if inner else "{}"
+
+
+def _line(value: object) -> str:
+    return canonical_json(value).decode().removesuffix("\n")
+
+
+def _text(version: Version | None) -> str | None:
+    return None if version is None else str(version)
+
+
+def _part(fields: Fields) -> LockedPart:
+    _refuse_others(fields, ("archives", "tree"))
+    return LockedPart(_strings(fields, "archives"), _required_digest(fields, "tree"))
+
+
+def _variant(fields: Fields) -> LockedVariant:
+    _refuse_others(fields, ("request", "uses"))
+    request, uses = fields.table("request"), fields.table("uses")
+    _refuse_others(request, _REQUEST)
+    return LockedVariant(
+        Request(
+            backend=request.required("backend", str),
+            cuda=request.parsed("cuda", Version),
+            torch=request.parsed("torch", Version),
+            stable_abi=request.parsed("stable-abi", Version),
+            libraries=_strings(request, "libraries"),
+            linked=_strings(request, "linked"),
+        ),
+        {role: _use(uses.table(role)) for role in sorted(uses.members)},
+    )
+
+
+def _use(fields: Fields) -> Use:
+    _refuse_others(fields, ("what", "digest", "part"))
+    return Use(fields.required("what", str), _required_digest(fields, "digest"), fields.optional("part", str))
+
+
+def _refuse_gaps(lock: ToolchainLock, archives: Fields, parts: Fields, variants: Fields) -> None:
+    """Refuse a document in which something is named that it does not have, or had without being named."""
+    used_parts: set[str] = set()
+    for name, variant in lock.variants.items():
+        for role, use in variant.uses.items():
+            if use.part is not None and use.part not in lock.parts:
+                raise variants.error(f"{name}.uses.{role}", f"there is no part {use.part!r}")
+            if use.part is not None and use.digest != lock.parts[use.part].tree:
+                raise variants.error(f"{name}.uses.{role}", f"its digest is not that of the part {use.part!r}")
+            used_parts.update({use.part} if use.part else ())
+    used_archives: set[str] = set()
+    for id_, part in lock.parts.items():
+        for file in part.archives:
+            if file not in lock.archives:
+                raise parts.error(id_, f"there is no archive {file!r}")
+            used_archives.add(file)
+    for fields, used in ((parts, used_parts), (archives, used_archives)):
+        for name in sorted(fields.members.keys() - used):
+            raise fields.error(name, "nothing uses it")
+
+
+def _part_id(fields: Fields, id_: str) -> str:
+    try:
+        if checked_path(id_).count("/") == 1:
+            return id_
+    except ValueError as error:
+        raise fields.error("", str(error)) from None
+    raise fields.error("", f"not the id of a part: {id_!r}")
+
+
+def _variant_name(fields: Fields, name: str) -> str:
+    try:
+        VariantName.parse(name)
+    except InvalidVariantName as error:
+        raise fields.error("", str(error)) from None
+    return name
+
+
+def _strings(fields: Fields, member: str) -> tuple[str, ...]:
+    values = fields.strings(member)
+    if values is None:
+        raise fields.error(member, "this member is missing")
+    return values
+
+
+def _one_of(fields: Fields, member: str, choices: tuple[Any, ...]) -> Any:
+    value = fields.required(member, str)
+    if value not in choices:
+        raise fields.error(member, f"{value!r} is none of {', '.join(choices)}")
+    return value
+
+
+def _digest(fields: Fields, member: str) -> str | None:
+    value = fields.optional(member, str)
+    if value is not None and not _SHA256.fullmatch(value):
+        raise fields.error(member, f"not a sha256 in hexadecimal: {value!r}")
+    return value
+
+
+def _required_digest(fields: Fields, member: str) -> str:
+    fields.required(member, str)
+    value = _digest(fields, member)
+    assert value is not None  # noqa: S101 - it is required
+    return value
+
+
+def _refuse_others(fields: Fields, known: Iterable[str]) -> None:
+    for name in fields.members:
+        if name not in known:
+            raise fields.error(name, "this program does not know this member")

@@ -1,0 +1,41 @@
+"""What is known of wheels before a server is asked: digests of whole files, and of the ``RECORD`` inside them.
+
+A wheel of which only some members are read vouches for itself: the digests of the members come from its ``RECORD``, and
+``RECORD`` from the same server. So `records.json` has, for every wheel that a recipe names, the digest of the whole
+file and of the ``RECORD`` in it, written by ``scripts/refresh-records``, which reads whole files. A wheel that is not
+in the table is taken on first use, and whoever takes it says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+
+from kernelyard.formats.fields import parse_json_object
+from kernelyard.toolchain.part import Ingredient
+
+__all__ = ["known_wheels"]
+
+_TABLE = "records.json"
+
+
+@cache
+def known_wheels() -> Mapping[str, Ingredient]:
+    """Return the wheels whose whole bytes are known, by file name (``records.json``)."""
+    text = files("kernelyard.toolchain").joinpath(_TABLE).read_bytes()
+    wheels = parse_json_object(text, code="KY351", path=_TABLE).table("wheels")
+    return {
+        file: Ingredient(
+            kind="wheel",
+            name=wheel.required("name", str),
+            version=wheel.required("version", str),
+            file=file,
+            sha256=wheel.required("sha256", str),
+            size=wheel.required("size", int),
+            record=wheel.required("record", str),
+            trust="table",
+        )
+        for file in wheels.members
+        for wheel in [wheels.table(file)]
+    }

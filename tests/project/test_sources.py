@@ -130,3 +130,25 @@ def test_sources_that_need_the_real_name_are_found(sample: Sample) -> None:
     needs = {source: project.needs_name(source) for source in ("torch-ext/plain.cpp", "torch-ext/direct.cpp")}
     assert needs == {"torch-ext/plain.cpp": False, "torch-ext/direct.cpp": True}
     assert project.needs_name("torch-ext/indirect.cpp")
+
+
+def test_a_header_that_only_csrc_has_is_found_as_kernel_builder_finds_it(sample: Sample) -> None:
+    root = sample("tiny")
+    (root / "csrc" / "deep").mkdir()
+    (root / "csrc" / "signal.h").touch()
+    source = root / "torch-ext" / "more.cpp"
+    project = read_project(root)
+
+    source.write_text('#include "answer.h"\n')
+    assert project.include_folders(["torch-ext/more.cpp"], ()) == ("csrc",)
+    assert project.include_folders(["torch-ext/more.cpp"], ("csrc",)) == ("csrc",)
+    # The system's headers stay the system's.
+    source.write_text("#include <signal.h>\n")
+    assert project.include_folders(["torch-ext/more.cpp"], ("torch-ext",)) == ("torch-ext",)
+    # What is found without it needs no more folders.
+    source.write_text('#include "csrc/answer.h"\n#include "../csrc/answer.h"\n#include "missing.h"\n')
+    assert project.include_folders(["torch-ext/more.cpp"], ()) == ()
+    # A header can be the one that counts on it.
+    source.write_text('#include "between.h"\n')
+    (root / "torch-ext" / "between.h").write_text('#include "answer.h"\n')
+    assert project.include_folders(["torch-ext/more.cpp"], ()) == ("csrc",)

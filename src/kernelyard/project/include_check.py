@@ -30,7 +30,9 @@ def report_includes(problems: Problems, project: Project, *, severity: Severity)
         _report_folders(problems, project, key, include)
         include = expand_folders(project.root, include)  # noqa: PLW2901 - as the compiler gets them
         files = [matching_files(project.root, entry) for entry in src]
-        everything = set(project.with_includes([file for entry in files for file in entry], include))
+        sources = [file for entry in files for file in entry]
+        include = project.include_folders(sources, include)  # noqa: PLW2901
+        everything = set(project.with_includes(sources, include))
         missing = {file for file in everything - listed - reported if PurePosixPath(file).name not in GENERATED}
         if not missing:
             continue

@@ -216,11 +216,12 @@ def _plan_noarch(project: Project, variant: VariantName, path: str) -> VariantPl
 
 
 def _plan_binding(project: Project, settings: TorchSettings | TvmFfiSettings, table: str, path: str) -> ObjectGroup:
-    src = expand_files(project.root, settings.src)
+    sources = _compiled(expand_files(project.root, settings.src), Place(path, key=f"{table}.src"), _CXX_SUFFIXES)
+    include = expand_folders(project.root, settings.include)
     return ObjectGroup(
         name="binding",
-        sources=_compiled(src, Place(path, key=f"{table}.src"), _CXX_SUFFIXES),
-        include=expand_folders(project.root, settings.include),
+        sources=sources,
+        include=project.include_folders(sources, include) if table == "torch" else include,
         cxx_flags=settings.cxx_flags,
         device_flags=(),
         capabilities=(),
@@ -235,7 +236,10 @@ def _plan_section(
     device_suffixes = _DEVICE_SUFFIXES[section.backend]
     compilable = (*_CXX_SUFFIXES, *device_suffixes, *(_APPLE_SUFFIXES if section.backend == "metal" else ()))
     sources = _compiled(files.src, Place(path, key=f"kernel.{section.name}.src"), compilable)
-    torch = [source for source in sources if project.uses_torch(source, files.include)]
+    include = files.include
+    if isinstance(project.manifest.framework, TorchSettings):
+        include = project.include_folders(sources, include)
+    torch = [source for source in sources if project.uses_torch(source, include)]
     if section.relocatable_device_code and any(source.endswith(_CUDA_SUFFIX) for source in torch):
         # Device code that is linked together is compiled together.
         torch = [source for source in sources if source in torch or source.endswith(_CUDA_SUFFIX)]
@@ -245,7 +249,7 @@ def _plan_section(
             yield ObjectGroup(
                 name=section.name,
                 sources=tuple(chosen),
-                include=files.include,
+                include=include,
                 cxx_flags=section.cxx_flags,
                 device_flags=_device_flags(section),
                 capabilities=choice.names if device_code else (),

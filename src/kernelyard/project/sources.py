@@ -18,7 +18,9 @@ __all__ = ["PACKAGE_FOLDER", "Project", "read_project", "report_no_license", "re
 #: Below the project: the folder of the Python package, by framework.
 PACKAGE_FOLDER = {"torch": "torch-ext", "tvm-ffi": "tvm-ffi-ext"}
 
+_IMPLIED_FOLDER = "csrc"
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
+_QUOTED_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"([^">\n]+)"', re.MULTILINE)
 _COMMENT = re.compile(rb"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _COMPUTED_INCLUDE = re.compile(rb"^[ \t]*#[ \t]*include[ \t]+[A-Za-z_]", re.MULTILINE)
 _TORCH_HEADER = re.compile(rb"(?:torch|ATen|c10|caffe2|pybind11)/|registration\.h$")
@@ -35,6 +37,7 @@ class _Scan:
         name: Relative to the project.
         state: Of the file when it was read.
         includes: What it includes, as written.
+        quoted: That of it which stands in quotes: not meant for the system's headers.
         uses_torch: Whether it includes torch's headers; a macro in an ``#include`` counts, for it hides what is meant.
         needs_name: Whether it uses ``TORCH_EXTENSION_NAME`` where only the real name will do.
     """
@@ -42,6 +45,7 @@ class _Scan:
     name: str
     state: tuple[int, int, int]
     includes: tuple[str, ...]
+    quoted: frozenset[str]
     uses_torch: bool
     needs_name: bool
 
@@ -50,8 +54,13 @@ class _Scan:
         text = _COMMENT.sub(b"", content)
         uses_torch = bool(_COMPUTED_INCLUDE.search(text)) or any(map(_TORCH_HEADER.match, _INCLUDE.findall(text)))
         needs_name = len(_NAME.findall(text)) > len(_NAME_IN_MACRO.findall(text))
-        includes = tuple(included.decode(errors="surrogateescape") for included in _INCLUDE.findall(content))
-        return cls(name, state, includes, uses_torch, needs_name)
+        includes = tuple(map(_decoded, _INCLUDE.findall(content)))
+        quoted = frozenset(map(_decoded, _QUOTED_INCLUDE.findall(content)))
+        return cls(name, state, includes, quoted, uses_torch, needs_name)
+
+
+def _decoded(path: bytes) -> str:
+    return path.decode(errors="surrogateescape")
 
 
 class Project:
@@ -107,6 +116,24 @@ class Project:
             seen[scan.name] = None
             waiting += self._includes(path, scan, folders)
         return tuple(sorted(seen))
+
+    def include_folders(self, sources: Iterable[str], include: tuple[str, ...]) -> tuple[str, ...]:
+        """Return include folders, and ``csrc`` behind them where a header is found nowhere else.
+
+        kernel-builder has this folder on the include path of all that it compiles for torch, whatever the manifest says,
+        and public kernels count on it. What stands in angle brackets is not looked for there: it is the system's.
+        """
+        folder = self.root / _IMPLIED_FOLDER
+        if _IMPLIED_FOLDER in include or not folder.is_dir():
+            return include
+        folders = (self.root, *(self.root / name for name in include))
+        for name in self.with_includes(sources, include):
+            scan = self._scan(self.root / name)
+            for included in scan.quoted if scan is not None else ():
+                places = ((self.root / name).parent, *folders)
+                if (folder / included).is_file() and not any((place / included).is_file() for place in places):
+                    return (*include, _IMPLIED_FOLDER)
+        return include
 
     def uses_torch(self, source: str, include: Iterable[str] = ()) -> bool:
         """Whether a source or what it includes of the project includes torch's headers."""

@@ -120,8 +120,8 @@ class Project:
     def include_folders(self, sources: Iterable[str], include: tuple[str, ...]) -> tuple[str, ...]:
         """Return include folders, and ``csrc`` behind them where a header is found nowhere else.
 
-        kernel-builder has this folder on the include path of all that it compiles for torch, whatever the manifest says,
-        and public kernels count on it. What stands in angle brackets is not looked for there: it is the system's.
+        kernel-builder has this folder on the include path of all that it compiles for torch, whatever the manifest
+        says, and public kernels count on it. What stands in angle brackets is not looked for there: it is the system's.
         """
         folder = self.root / _IMPLIED_FOLDER
         if _IMPLIED_FOLDER in include or not folder.is_dir():

@@ -158,12 +158,38 @@ def test_config_check_says_what_the_manifest_is_or_what_is_wrong(kernelyard: Run
 
 
 def test_config_show_prints_the_plan_as_json(kernelyard: Run, sample: Sample) -> None:
-    done = kernelyard("config", "show", sample("tiny"), "--variant", "*-cu130-*")
+    done = kernelyard("config", "show", sample("tiny"), "--variant", "*-cu130-*", "--json")
     assert (done.returncode, done.stderr) == (0, "")
     (plan,) = json.loads(done.stdout)
     assert plan["name"] == CUDA
     assert plan["groups"][0]["capabilities"] == ["7.5", "9.0a", "12.1+PTX"]
     assert plan["binding"]["sources"] == ["torch-ext/binding.cpp"]
+
+
+def test_config_show_says_what_each_source_is_compiled_with(kernelyard: Run, sample: Sample) -> None:
+    done = kernelyard("config", "show", sample("img2gray"), "--variant", "*-cu130-*")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        CUDA,
+        "  torch-stable-abi, headers of torch 2.11, for torch 2.11 and newer",
+        "  [binding]",
+        "    defines: CUDA_KERNEL USE_CUDA=1 Py_LIMITED_API=0x03090000 TORCH_TARGET_VERSION=0x020b000000000000",
+        "    include: csrc",
+        "    torch-ext/torch_binding.cpp",
+        "  [kernel.img2gray_cuda], without torch: compiled once for all variants",
+        "    defines: CUDA_KERNEL USE_CUDA=1",
+        "    include: csrc",
+        "    cxx-flags: -ffp-contract=off",
+        "    csrc/img2gray.cu  for 7.5 8.0 8.6 8.7 8.8 8.9 9.0 10.0 10.3 11.0 12.0 12.1+PTX",
+        "    csrc/img2gray_cpu.cpp",
+    ]
+    nothing = kernelyard("config", "show", sample("lookup"), "--variant", "torch-rocm")
+    assert nothing.stdout.splitlines() == [
+        "torch-rocm",
+        "  torch-noarch, nothing is compiled",
+        "  promises: gfx942",
+        "  gfx940 is left out: ROCm 7 does not compile for it",
+    ]
 
 
 def test_a_folder_without_a_manifest_ends_with_2(kernelyard: Run, tmp_path: Path) -> None:
@@ -240,7 +266,7 @@ def test_build_refuses_what_is_no_capability(kernelyard: Run, sample: Sample, ca
 def test_config_show_tells_the_decisions(kernelyard: Run, sample: Sample) -> None:
     root = sample("tiny")
     edit(root / "build.toml", '"7.5"', '"5.2"')
-    (plan,) = json.loads(kernelyard("config", "show", root, "--variant", CUDA).stdout)
+    (plan,) = json.loads(kernelyard("config", "show", root, "--variant", CUDA, "--json").stdout)
     assert plan["decisions"] == ["[kernel.tiny_cuda] 5.2 is left out: CUDA 13.0 does not compile for it"]
     assert plan["groups"][0]["capabilities"] == ["9.0a", "12.1+PTX"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from kernelyard.cli.output import emit_json
 if TYPE_CHECKING:
     from kernelyard.errors import InputError
     from kernelyard.project.config_check import ConfigReport
+    from kernelyard.project.plan import VariantPlan
 
 __all__ = ["command"]
 
@@ -58,17 +60,20 @@ def check(folder: Path, *, portable: bool, as_json: bool) -> int:
 @command.command("show")
 @_folder
 @click.option("--variant", "variants", multiple=True, metavar="GLOB", help="Show only variants whose names match.")
-def show(folder: Path, variants: tuple[str, ...]) -> None:
-    """Print, as JSON, what would be compiled how for each variant of the kernel in FOLDER."""
+@click.option("--json", "as_json", is_flag=True, help="Print the plans as JSON.")
+def show(folder: Path, variants: tuple[str, ...], *, as_json: bool) -> None:
+    """Print what would be compiled how, for each variant of the kernel in FOLDER."""
     from kernelyard.build.matrix import matrix, select
     from kernelyard.project.plan import plan_variant
     from kernelyard.project.sources import read_project
 
     project = read_project(folder)
     chosen = select(matrix(project.manifest), variants)
-    emit_json(
-        [plan_variant(project, entry.variant, entry.headers).to_json() for entry in chosen if entry.variant is not None]
-    )
+    plans = [plan_variant(project, entry.variant, entry.headers) for entry in chosen if entry.variant is not None]
+    if as_json:
+        emit_json([plan.to_json() for plan in plans])
+    else:
+        click.echo("\n\n".join("\n".join(_shown(plan)) for plan in plans))
 
 
 @command.command("migrate")
@@ -105,6 +110,38 @@ def schema() -> None:
     from kernelyard.formats.schema import manifest_schema
 
     emit_json(manifest_schema())
+
+
+def _shown(plan: VariantPlan) -> Iterator[str]:
+    """Yield the lines that show a plan to a person."""
+    from kernelyard.project.plan import is_device_code
+
+    yield plan.name
+    against = f"headers of torch {plan.torch}" if plan.torch else f"headers of tvm-ffi {plan.tvm_ffi}"
+    if plan.stable_abi:
+        against += f", for torch {plan.stable_abi} and newer"
+    yield f"  {plan.framework}, {against if plan.compiled else 'nothing is compiled'}"
+    if plan.promised:
+        yield f"  promises: {' '.join(plan.promised)}"
+    for title, group in (("binding", plan.binding), *((f"kernel.{group.name}", group) for group in plan.groups)):
+        if not group.sources:
+            continue
+        shared = "" if group.uses_torch or plan.tvm_ffi else ", without torch: compiled once for all variants"
+        yield f"  [{title}]{shared}"
+        definitions = (*plan.backend_definitions, *(plan.definitions if group.uses_torch else ()))
+        options = {
+            "defines": definitions,
+            "include": group.include,
+            "cxx-flags": group.cxx_flags,
+            "device flags": group.device_flags,
+            "libraries": group.libraries,
+            "link": group.link,
+        }
+        yield from (f"    {name}: {' '.join(values)}" for name, values in options.items() if values)
+        for source in group.sources:
+            compiled_for = f"  for {' '.join(group.capabilities)}" if is_device_code(source, plan.backend) else ""
+            yield f"    {source}{compiled_for}"
+    yield from (f"  {decision}" for decision in plan.decisions)
 
 
 def _report(report: ConfigReport) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from kernelyard.formats.versions import Version
 from kernelyard.project.section_files import SectionFiles, expand_files, expand_folders, section_files
 from kernelyard.project.sources import Project
 
-__all__ = ["ObjectGroup", "VariantPlan", "plan_variant", "sections_of_variant"]
+__all__ = ["ObjectGroup", "VariantPlan", "is_device_code", "plan_variant", "sections_of_variant"]
 
 _HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx", ".h++", ".cuh", ".inl", ".inc", ".ipp", ".tpp")
 _CUDA_SUFFIX = ".cu"
@@ -184,6 +184,11 @@ def plan_variant(
         groups=tuple(groups),
         decisions=tuple(decisions),
     )
+
+
+def is_device_code(source: str, backend: str) -> bool:
+    """Whether a source is compiled for the capabilities or architectures of a GPU."""
+    return source.endswith(_DEVICE_SUFFIXES[backend])
 
 
 def sections_of_variant(project: Project, variant: VariantName) -> tuple[KernelSection, ...]:

@@ -13,9 +13,10 @@ from kernelyard.formats.versions import Version
 from kernelyard.project.plan import plan_variant
 from kernelyard.project.sources import read_project
 from kernelyard.toolchain.assemble import Toolchain
+from kernelyard.toolchain.cuda_toolkit import CudaToolkit
 from kernelyard.toolchain.floor import LinkLine, load_floor
 from kernelyard.toolchain.host import HostCompiler, Tools
-from kernelyard.toolchain.parts import CudaToolkit, HeaderLibrary, TorchHeaders
+from kernelyard.toolchain.parts import HeaderLibrary, TorchHeaders
 
 VARIANT = "torch-stable-abi211-cu130-x86_64-linux"
 NOWHERE = Path("/nowhere")

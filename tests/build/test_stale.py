@@ -171,7 +171,10 @@ def test_a_change_of_the_framework_takes_the_variants_of_the_old_one_along(
             True,
         ),
         # Toolkits and systems that this program does not know.
-        ('[torch]\nstable-abi = "2.11"', "", "torch-stable-abi211-cu118-x86_64-linux", False),
+        ('[torch]\nstable-abi = "2.11"', "", "torch-stable-abi211-cu121-x86_64-linux", False),
+        ('[torch]\nstable-abi = "2.11"', "", "torch-stable-abi211-cu124-x86_64-linux", False),
+        ("[torch]", "", "torch27-cxx11-cu124-x86_64-linux", False),
+        ('[torch]\nminver = "2.9"', "", "torch27-cxx11-cu124-x86_64-linux", True),
         ('[torch]\nstable-abi = "2.11"', "", "torch-stable-abi211-rocm70-x86_64-linux", False),
         ('[torch]\nstable-abi = "2.11"', "", "torch-stable-abi211-cpu-aarch64-darwin", False),
         ('[torch]\nstable-abi = "2.11"', "", "torch-cpu", True),

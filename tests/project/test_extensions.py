@@ -285,7 +285,7 @@ def test_libraries_are_known_by_the_beginning_of_their_names() -> None:
         "cublasCreate_v2": "cublas",
         "cublasLtCreate": "cublasLt",
         "cusolverMgCreate": None,
-        "cudaFree": None,
+        "cudaFree": "cudart",
         "custom": None,
         "nvrtcVersion": "nvrtc",
     }

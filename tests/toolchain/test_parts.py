@@ -11,7 +11,8 @@ import pytest
 from kernelyard.errors import EnvironmentProblemError
 from kernelyard.formats.versions import Version
 from kernelyard.store import Store
-from kernelyard.toolchain.parts import CudaToolkit, PartSource, TorchHeaders, known_cuda, known_torch
+from kernelyard.toolchain.cuda_toolkit import CudaToolkit
+from kernelyard.toolchain.parts import PartSource, TorchHeaders, known_cuda, known_torch
 
 if TYPE_CHECKING:
     from tests.toolchain.conftest import IndexServer

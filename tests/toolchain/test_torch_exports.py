@@ -19,7 +19,7 @@ from kernelyard.toolchain.torch_exports import TorchExports, load_exports, parse
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "refresh-torch-exports"
 LIBRARIES = ["libc10.so", "libc10_cuda.so", "libtorch.so", "libtorch_cpu.so", "libtorch_cuda.so"]
-OLDER = ["2.5.1", "2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0"]
+OLDER = ["2.5.1", "2.6.0"]
 RELEASES = [*OLDER, *(pin["version"] for pin in known_torch().values())]
 
 # c10::cuda::c10_cuda_check_implementation(int, char const*, char const*, unsigned int, bool): before and after these

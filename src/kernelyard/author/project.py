@@ -18,6 +18,7 @@ from pathlib import Path
 from kernelyard.build.alone import alone
 from kernelyard.build.generate_step import run_steps
 from kernelyard.build.identity import header_libraries
+from kernelyard.build.matrix import DEFAULT_CUDA
 from kernelyard.build.project import ASIDE, WORK_FOLDER, refuse_odd_path
 from kernelyard.check.files import EXTENSION_FILE
 from kernelyard.errors import EnvironmentProblemError, InputError, Place
@@ -270,9 +271,9 @@ def _backend_version(backend: str, installed: InstalledTorch | None) -> Version 
     of_torch = installed.backend_version if installed is not None and installed.backend == backend else None
     if backend != "cuda":
         return of_torch or _NEWEST.get(backend)
-    known = sorted(map(Version, known_cuda()))
     if of_torch is None:
-        return known[0]
+        return DEFAULT_CUDA
+    known = sorted(map(Version, known_cuda()))
     same_major = [version for version in known if version.major == of_torch.major]
     # None known: the message about a toolkit that cannot be had says the rest.
     return max((version for version in same_major if version <= of_torch), default=(same_major or [of_torch])[0])

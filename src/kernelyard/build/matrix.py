@@ -1,23 +1,38 @@
-"""The variants that a kernel should have, and which of them can be built here."""
+"""The variants that a kernel should have, and which of them are built.
+
+Some are built by default, all others when they are asked for by name: each toolkit is a hundred megabytes to fetch and
+minutes to compile, and few authors want all of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from kernelyard.errors import InputError
+from kernelyard.formats.capability import known_toolkits
 from kernelyard.formats.manifest import Manifest, TorchNoarch, TorchSettings, TvmFfiSettings
 from kernelyard.formats.tables import nearest
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
 from kernelyard.toolchain.parts import known_cuda, known_torch
 
-__all__ = ["MatrixEntry", "has_left", "matrix", "select"]
+__all__ = ["DEFAULT_CUDA", "MatrixEntry", "has_left", "matrix", "select"]
 
 
 #: The version of tvm-ffi that variants are named after; the exact release of its headers is pinned in `pins.toml`.
 TVM_FFI = Version("0.1")
+#: The toolkit that is used where the manifest allows it: what the torch wheels on the package index are built for.
+DEFAULT_CUDA = Version("13.0")
+#: The first torch with builds for a major version of CUDA, and the last, None where there is no end yet.
+_TORCH_OF_CUDA = {
+    11: (Version("2.0"), Version("2.7")),
+    12: (Version("2.1"), None),
+    13: (Version("2.9"), None),
+}
+#: The first toolkit whose runtime can be linked in; an older one's comes with a torch that was built for it.
+_FIRST_STATIC = Version("12.0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +43,15 @@ class MatrixEntry:
         name: The variant's name; the backend alone where no version of it can be built.
         variant: The parsed name; None where nothing can be built.
         headers: The version of torch or tvm-ffi whose headers are used; None where nothing is compiled.
-        obstacle: Why it cannot be built here, None where it can.
+        obstacle: Why it is not built, whatever the machine; None where it can be.
+        by_default: Whether it is built where nothing is selected.
     """
 
     name: str
     variant: VariantName | None
     headers: Version | None
     obstacle: str | None
+    by_default: bool = True
 
 
 def matrix(manifest: Manifest, *, platform: str = "x86_64-linux") -> tuple[MatrixEntry, ...]:
@@ -47,13 +64,16 @@ def matrix(manifest: Manifest, *, platform: str = "x86_64-linux") -> tuple[Matri
 
 
 def select(entries: Sequence[MatrixEntry], patterns: Sequence[str]) -> tuple[MatrixEntry, ...]:
-    """Return the entries whose names match one of the globs; without globs all that can be built.
+    """Return the entries whose names match one of the globs; without globs what is built by default.
+
+    A glob that matches some of what is built by default takes those only: ``*-cuda-*`` and ``*`` are not meant to fetch
+    every toolkit there is.
 
     Raises:
         InputError: A glob matches nothing (KY401), or only what cannot be built here, or nothing can (KY402).
     """
     if not patterns:
-        usable = tuple(entry for entry in entries if entry.obstacle is None)
+        usable = tuple(entry for entry in entries if entry.obstacle is None and entry.by_default)
         if not usable:
             obstacles = "; ".join(f"{entry.name}: {entry.obstacle}" for entry in entries)
             raise InputError("KY402", f"nothing can be built here: {obstacles or 'the matrix is empty'}")
@@ -65,10 +85,11 @@ def select(entries: Sequence[MatrixEntry], patterns: Sequence[str]) -> tuple[Mat
             names = [entry.name for entry in entries]
             hint = nearest(pattern, names) or f"the matrix has {', '.join(names)}"
             raise InputError("KY401", f"no variant matches {pattern!r}", hint=hint)
-        possible = {entry.name: entry for entry in matching if entry.obstacle is None}
+        possible = [entry for entry in matching if entry.obstacle is None]
         if not possible:
             raise InputError("KY402", f"{matching[0].name} cannot be built here: {matching[0].obstacle}")
-        chosen |= possible
+        wanted = [entry for entry in possible if entry.by_default] or possible
+        chosen |= {entry.name: entry for entry in wanted}
     return tuple(chosen.values())
 
 
@@ -78,7 +99,7 @@ def has_left(manifest: Manifest, variant: VariantName) -> bool:
     Of toolkits and systems that are not known here nothing is said: they may be known where such a variant was built.
     """
     compiled = variant.framework != "torch-noarch"
-    toolkits = {"cpu", *(f"cu{version.replace('.', '')}" for version in known_cuda())}
+    toolkits = {"cpu", *(f"cu{version.major}{version.minor}" for version in known_toolkits())}
     if compiled and (variant.compute not in toolkits or variant.os != "linux"):
         return False
     entries = matrix(manifest, platform=variant.platform) if compiled else matrix(manifest)
@@ -92,26 +113,78 @@ def _of_backend(manifest: Manifest, backend: str, platform: str) -> Iterator[Mat
         yield MatrixEntry(str(variant), variant, None, None)
         return
     if backend not in {"cpu", "cuda"}:
-        yield MatrixEntry(backend, None, None, f"this version has no compiler for the backend {backend}")
+        obstacle = f"this version has no compiler for the backend {backend}"
+        yield MatrixEntry(backend, None, None, obstacle, by_default=False)
         return
+    toolkits = known_toolkits() if backend == "cuda" else (None,)
+    entries = [entry for toolkit in toolkits for entry in _of_toolkit(manifest, settings, backend, toolkit, platform)]
+    default = _default(entries)
+    yield from (replace(entry, by_default=entry.name in default) for entry in entries)
+
+
+def _of_toolkit(
+    manifest: Manifest,
+    settings: TorchSettings | TvmFfiSettings,
+    backend: str,
+    toolkit: Version | None,
+    platform: str,
+) -> Iterator[MatrixEntry]:
     cpu, os = platform.split("-")
-    bounds = manifest.general.of_backend.get(backend)
-    toolkits = [Version(text) for text in known_cuda()] if backend == "cuda" else [None]
-    for toolkit in toolkits:
-        outside = toolkit is not None and bounds is not None and not _within(toolkit, bounds.minver, bounds.maxver)
-        for framework_version, headers in _framework_versions(settings, backend):
-            framework = manifest.framework_of(backend)
-            variant = VariantName(
-                framework=framework,
-                framework_version=framework_version,
-                cxx11_abi=True if framework == "torch" else None,
-                backend=backend,
-                backend_version=toolkit,
-                cpu=cpu,
-                os=os,
-            )
-            obstacle = "general.cuda.minver or maxver leaves this toolkit out" if outside else None
-            yield MatrixEntry(str(variant), variant, headers, obstacle)
+    framework = manifest.framework_of(backend)
+    for framework_version, headers in _framework_versions(settings, backend):
+        if framework == "torch" and toolkit is not None and not _has_builds(headers, toolkit):
+            continue
+        variant = VariantName(
+            framework=framework,
+            framework_version=framework_version,
+            cxx11_abi=True if framework == "torch" else None,
+            backend=backend,
+            backend_version=toolkit,
+            cpu=cpu,
+            os=os,
+        )
+        yield MatrixEntry(str(variant), variant, headers, _obstacle(manifest, variant))
+
+
+def _obstacle(manifest: Manifest, variant: VariantName) -> str | None:
+    toolkit, bounds = variant.backend_version, manifest.general.of_backend.get(variant.backend)
+    if toolkit is None:
+        return None
+    if bounds is not None and not _within(toolkit, bounds.minver, bounds.maxver):
+        return "general.cuda.minver or maxver leaves this toolkit out"
+    if toolkit < _FIRST_STATIC and variant.framework != "torch":
+        return f"CUDA {toolkit} has no runtime to link in, and no torch that brings it has this interface"
+    return None
+
+
+def _default(entries: Sequence[MatrixEntry]) -> set[str]:
+    """Return the names of what is built by default, of the variants for one backend.
+
+    Of the toolkits that the manifest allows that is the pinned one nearest to the usual one; of the versions of torch
+    those whose own wheels are for the usual one, and all where the manifest allows none of these.
+    """
+    pinned = [Version(text) for text in known_cuda()]
+    possible = [(entry, _toolkit(entry)) for entry in entries if entry.obstacle is None]
+    toolkits = [toolkit for _, toolkit in possible if toolkit is None or toolkit in pinned]
+    chosen = min(toolkits, key=_distance, default=None)
+    of_toolkit = [entry for entry, toolkit in possible if toolkit == chosen]
+    usual = [entry for entry in of_toolkit if entry.headers in _usual_headers()]
+    return {entry.name for entry in usual or of_toolkit}
+
+
+def _toolkit(entry: MatrixEntry) -> Version | None:
+    return entry.variant.backend_version if entry.variant is not None else None
+
+
+def _distance(toolkit: Version | None) -> tuple[int, int]:
+    if toolkit is None:
+        return 0, 0
+    return abs(toolkit.major - DEFAULT_CUDA.major), abs(toolkit.minor - DEFAULT_CUDA.minor)
+
+
+def _usual_headers() -> list[Version]:
+    """Return the versions of torch whose wheels on the index are for the usual toolkit."""
+    return [Version(text) for text, pin in known_torch().items() if Version(pin["cuda"]) == DEFAULT_CUDA]
 
 
 def _framework_versions(settings: TorchSettings | TvmFfiSettings, backend: str) -> list[tuple[Version, Version]]:
@@ -122,11 +195,18 @@ def _framework_versions(settings: TorchSettings | TvmFfiSettings, backend: str) 
     target = settings.stable_abi.get(backend)
     if target is None:
         return [(version, version) for version in known if _within(version, settings.minver, settings.maxver)]
-    headers = [version for version in known if version >= target]
+    # Older headers know less of the interface, and those before 2.10 cannot be told which version is meant.
+    headers = [version for version in _usual_headers() if version >= target]
     if not headers:
         hint = f"the newest supported torch is {max(known)}"
         raise InputError("KY224", f"stable-abi asks for torch {target}, which is not known", hint=hint)
     return [(target, min(headers))]
+
+
+def _has_builds(torch: Version, toolkit: Version) -> bool:
+    """Whether there are builds of a torch for the major version of a toolkit."""
+    first, last = _TORCH_OF_CUDA[toolkit.major]
+    return torch >= first and (last is None or torch <= last)
 
 
 def _within(version: Version, least: Version | None, most: Version | None) -> bool:

@@ -25,13 +25,21 @@ def command(folder: Path, *, as_json: bool) -> None:
     from kernelyard.project.sources import read_project
 
     project = read_project(folder)
-    obstacles = {entry.name: entry.obstacle or _refusal(project, entry) for entry in matrix(project.manifest)}
+    entries = matrix(project.manifest)
+    obstacles = {entry.name: entry.obstacle or _refusal(project, entry) for entry in entries}
     if as_json:
-        emit_json([{"variant": name, "obstacle": obstacle} for name, obstacle in obstacles.items()])
+        emit_json(
+            [
+                {"variant": entry.name, "obstacle": obstacles[entry.name], "default": entry.by_default}
+                for entry in entries
+            ]
+        )
         return
-    print_table(
-        [(name, obstacle or "yes") for name, obstacle in obstacles.items()], head=("variant", "can be built here")
-    )
+    rows = [
+        (entry.name, obstacles[entry.name] or ("yes" if entry.by_default else "yes, when --variant names it"))
+        for entry in entries
+    ]
+    print_table(rows, head=("variant", "can be built here"))
 
 
 def _refusal(project: Project, entry: MatrixEntry) -> str | None:

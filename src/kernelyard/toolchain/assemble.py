@@ -13,6 +13,7 @@ from kernelyard.errors import EnvironmentProblemError
 from kernelyard.formats.floor import Floor
 from kernelyard.formats.versions import Version
 from kernelyard.toolchain.cuda_libraries import LinkedLibrary, linked_libraries
+from kernelyard.toolchain.cuda_toolkit import CudaToolkit
 from kernelyard.toolchain.floor import (
     LinkLine,
     Stubs,
@@ -22,7 +23,7 @@ from kernelyard.toolchain.floor import (
     write_stubs,
 )
 from kernelyard.toolchain.host import HostCompiler, Tools, find_compiler, find_tools
-from kernelyard.toolchain.parts import CudaToolkit, HeaderLibrary, PartSource, TorchHeaders, known_cuda
+from kernelyard.toolchain.parts import HeaderLibrary, PartSource, TorchHeaders, known_cuda
 from kernelyard.toolchain.stub import write_empty_stub
 from kernelyard.toolchain.torch_stubs import TorchStubs, provide_torch_stubs
 

@@ -23,6 +23,8 @@ __all__ = ["LinkedLibrary", "library_of_symbol", "library_sonames", "linked_libr
 
 #: Library -> how the names begin that it exports. cusolverMg is a library of its own.
 _NAMES = {
+    # Only where a toolkit has no static runtime; kernels get that otherwise.
+    "cudart": re.compile(r"(?:__)?cuda[A-Z]"),
     "cuda": re.compile(r"cu[A-Z]"),
     "cublasLt": re.compile(r"cublasLt[A-Z]"),
     "cublas": re.compile(r"cublas(?!Lt)[A-Z]"),
@@ -79,7 +81,9 @@ def linked_libraries(source: PartSource, cuda: Version, names: Iterable[str]) ->
         return {}
     folder = _provide_stubs(source, pins)
     return {
-        name: LinkedLibrary(name, pins[name]["soname"], folder / f"lib{name}.so", _headers(source, name, pins[name]))
+        name: LinkedLibrary(
+            name, pins[name]["soname"], folder / f"lib{name}.so", _headers(source, cuda, name, pins[name])
+        )
         for name in names
     }
 
@@ -102,7 +106,8 @@ def _provide_stubs(source: PartSource, pins: Mapping[str, Mapping[str, Any]]) ->
     return source.store.provide("stubs", f"cuda-{cpu}-{made_of[:16]}", fill)
 
 
-def _headers(source: PartSource, name: str, pin: Mapping[str, Any]) -> HeaderLibrary | None:
+def _headers(source: PartSource, cuda: Version, name: str, pin: Mapping[str, Any]) -> HeaderLibrary | None:
     if "project" not in pin:
         return None
-    return source.wheel_headers(name, pin["project"], pin["version"], strip="nvidia/cu13/")
+    strip = pin.get("strip", known_cuda()[f"{cuda.major}.{cuda.minor}"].get("strip"))
+    return source.wheel_headers(name, pin["project"], pin["version"], strip=strip)

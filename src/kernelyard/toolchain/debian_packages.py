@@ -16,8 +16,9 @@ from kernelyard.errors import EnvironmentProblemError
 from kernelyard.store import Store, writing
 from kernelyard.toolchain.deb_package import DebPackage, Selection
 from kernelyard.toolchain.debian_mirror import DebianMirror, DebianPin
+from kernelyard.toolchain.part import Ingredient
 
-__all__ = ["DebianPackages", "known_debian"]
+__all__ = ["DebianPackages", "as_ingredient", "known_debian"]
 
 _logger = logging.getLogger("kernelyard.toolchain")
 
@@ -27,6 +28,20 @@ def known_debian() -> Mapping[str, tuple[DebianPin, ...]]:
     """Return the sets of packages that are pinned, by name: ``sysroot-x86_64`` (``debian_pins.toml``)."""
     text = files("kernelyard.toolchain").joinpath("debian_pins.toml").read_text("utf-8")
     return {name: tuple(DebianPin(**pin) for pin in pins) for name, pins in tomli.loads(text)["packages"].items()}
+
+
+def as_ingredient(pin: DebianPin) -> Ingredient:
+    """Describe a package as an ingredient of a part: it is compared with the pin before it is opened."""
+    return Ingredient(
+        kind="debian",
+        name=pin.name,
+        version=pin.version,
+        file=pin.filename,
+        sha256=pin.sha256,
+        size=pin.size,
+        record=None,
+        trust="pin",
+    )
 
 
 class DebianPackages:

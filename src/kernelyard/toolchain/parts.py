@@ -22,46 +22,26 @@ from kernelyard.errors import EnvironmentProblemError, Place
 from kernelyard.formats.toolchain_lock import ToolchainLock
 from kernelyard.formats.versions import Version
 from kernelyard.store import Store, hash_file
+from kernelyard.toolchain.cuda_toolkit import (
+    DEBIAN_COMPILER,
+    PROGRAMS,
+    CudaToolkit,
+    complete_debian_layout,
+    complete_layout,
+)
+from kernelyard.toolchain.debian_packages import DebianPackages, as_ingredient, known_debian
 from kernelyard.toolchain.locked import check_part, locked_wheel
 from kernelyard.toolchain.package_index import PackageIndex
 from kernelyard.toolchain.part import Ingredient, Part, provide_part
 from kernelyard.toolchain.remote_wheel import RemoteWheel
 from kernelyard.toolchain.trust import known_wheels
 
-__all__ = ["PYTHONS", "CudaToolkit", "HeaderLibrary", "PartSource", "TorchHeaders", "known_cuda", "known_torch"]
+__all__ = ["PYTHONS", "HeaderLibrary", "PartSource", "TorchHeaders", "known_cuda", "known_torch"]
 
 _logger = logging.getLogger("kernelyard.toolchain")
 
 #: In order of preference: torch's headers are the same in the wheels for all Pythons.
 PYTHONS = ("cp312", "cp311", "cp313", "cp310", "cp314")
-
-
-@dataclass(frozen=True, slots=True)
-class CudaToolkit:
-    """A CUDA toolkit in a folder.
-
-    Attributes:
-        version: ``13.0``.
-        release: The exact release, ``13.0.2``.
-        root: The folder with ``bin``, ``include``, ``lib``.
-        driver: The oldest driver that runs what it compiles.
-        newest_gcc: The newest major version of gcc that its nvcc takes.
-        digest: Of its files.
-        part: What it was made of; None for a toolkit that the machine brings.
-    """
-
-    version: Version
-    release: str
-    root: Path
-    driver: Version
-    newest_gcc: int
-    digest: str
-    part: Part | None = None
-
-    @property
-    def nvcc(self) -> Path:
-        """The compiler driver."""
-        return self.root / "bin" / "nvcc"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +108,7 @@ class PartSource:
         store: Where parts are kept.
         platform: That the results are for.
         lock: What parts must be; without one they are what recipes and the index say.
+        debian: Unpacks Debian packages into the same store.
         bytes_fetched: Bytes that came over the network so far.
     """
 
@@ -135,12 +116,13 @@ class PartSource:
         self.store = store
         self.platform = platform
         self.lock = lock
+        self.debian = DebianPackages(store)
         self._index: PackageIndex | None = None
 
     @property
     def bytes_fetched(self) -> int:
         """Bytes that came over the network so far."""
-        return self._index.bytes_fetched if self._index else 0
+        return (self._index.bytes_fetched if self._index else 0) + self.debian.bytes_fetched
 
     @property
     def index(self) -> PackageIndex:
@@ -172,15 +154,21 @@ class PartSource:
             raise EnvironmentProblemError(
                 "KY315", f"there is no recipe for CUDA {version}", hint=f"known are {', '.join(known_cuda())}"
             )
-        description = repr((self.platform, pin["strip"], pin["wheels"], _LAYOUT))
+        cpu = self.platform.partition("-")[0]
+        packages = known_debian()[f"{pin['debian']}-{cpu}"] if "debian" in pin else ()
+        description = repr((self.platform, pin.get("strip"), pin["wheels"], _LAYOUT, *(deb.sha256 for deb in packages)))
 
         def fill(folder: Path) -> Iterator[Ingredient]:
+            if packages:
+                self.debian.extract(packages, folder, DEBIAN_COMPILER)
+                yield from map(as_ingredient, packages)
             for wheel in pin["wheels"]:
-                yield self._extract(wheel["project"], wheel["version"], folder, strip=pin["strip"], take=wheel["take"])
-            missing = [name for name in _PROGRAMS if not folder.joinpath(name).is_file()]
+                strip = wheel.get("strip", pin.get("strip"))
+                yield self._extract(wheel["project"], wheel["version"], folder, strip=strip, take=wheel["take"])
+            missing = [name for name in PROGRAMS if not folder.joinpath(name).is_file()]
             if missing:
-                raise EnvironmentProblemError("KY313", f"the wheels of CUDA {version} lack {', '.join(missing)}")
-            _complete_layout(folder)
+                raise EnvironmentProblemError("KY313", f"the archives of CUDA {version} lack {', '.join(missing)}")
+            (complete_debian_layout if packages else complete_layout)(folder)
 
         part = self.provide("toolkits", f"cuda-{pin['release']}-{_key(description)}", fill)
         return CudaToolkit(
@@ -191,6 +179,7 @@ class PartSource:
             newest_gcc=pin["newest-gcc"],
             digest=part.tree,
             part=part,
+            static_runtime=part.path.joinpath("lib", "libcudart_static.a").is_file(),
         )
 
     def torch_headers(self, version: Version) -> TorchHeaders:
@@ -324,13 +313,8 @@ def _key(*made_of: object) -> str:
 
 #: Changes when parts are kept in another way.
 _PARTS = 2
-#: Changes whenever `_complete_layout` does, so that folders laid out otherwise are not taken for the same part.
+#: Changes whenever `complete_layout` does, so that folders laid out otherwise are not taken for the same part.
 _LAYOUT = 1
-
-_PROGRAMS = (
-    *(f"bin/{name}" for name in ("nvcc", "ptxas", "cudafe++", "fatbinary", "nvlink", "bin2c")),
-    "nvvm/bin/cicc",
-)
 
 
 def _named_folder(name: str) -> HeaderLibrary:
@@ -359,14 +343,6 @@ def _named_folder(name: str) -> HeaderLibrary:
         if path.is_file()
     )
     return HeaderLibrary(name, "CUTLASS_SRC_DIR", folders, sha256(listing.encode()).hexdigest())
-
-
-def _complete_layout(root: Path) -> None:
-    """Add what nvcc and CMake expect of a toolkit and the wheels do not have."""
-    root.joinpath("lib64").symlink_to("lib")
-    root.joinpath("lib", "libcudart.so").symlink_to("libcudart.so.13")
-    for name in _PROGRAMS:
-        root.joinpath(name).chmod(0o755)
 
 
 def _starting_with(prefixes: tuple[str, ...]) -> Callable[[str], bool]:

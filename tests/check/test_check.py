@@ -148,6 +148,16 @@ def test_a_name_that_this_torch_does_not_have_is_told_with_those_that_do(
     assert findings(make_variant(calling(name), name=FULL_ABI)) == [("KY118", LIBRARY, said)]
 
 
+def test_a_thread_local_variable_of_torchs_needs_no_initialiser(make_variant: MakeVariant) -> None:
+    keys = "struct Keys { long included, excluded; }; extern thread_local Keys raw_local_dispatch_key_set;"
+    used = "long caller() { return c10::impl::raw_local_dispatch_key_set.included; }"
+    text = f"namespace c10::impl {{ {keys} }}\n{used}\n"
+    variant = make_variant(text, "-std=c++17", "-lc", "-l:ld-linux-x86-64.so.2", name=FULL_ABI)
+    (library,) = gather(variant).libraries
+    assert "_ZTHN3c104impl26raw_local_dispatch_key_setE" in {symbol.name for symbol in library.elf.undefined}
+    assert findings(variant) == []
+
+
 @pytest.mark.parametrize("name", ["torch-stable-abi211-cpu-aarch64-linux", "torch37-cxx11-cpu-x86_64-linux"])
 def test_a_c_function_is_known_without_a_table(make_variant: MakeVariant, name: str) -> None:
     found = findings(

@@ -26,6 +26,9 @@ __all__ = ["check_symbols", "fitting_torch"]
 _START_FILES = frozenset(
     {"__gmon_start__", "_ITM_deregisterTMCloneTable", "_ITM_registerTMCloneTable", "__cxa_finalize"}
 )
+#: Initialises a thread-local variable of another library, if that wants it: whoever uses one of torch's makes a weak
+#: reference to it (Itanium C++ ABI, "Thread-local initialization").
+_THREAD_LOCAL_INITIALISER = "_ZTH"
 
 
 def check_symbols(evidence: Evidence) -> Iterator[Finding]:
@@ -86,7 +89,7 @@ def _check_unversioned(
     symbol: DynamicSymbol, library: Library, variant: VariantName, torch: VariantTorch | None
 ) -> Finding | None:
     name = symbol.name
-    if symbol.binding == "weak" and name in _START_FILES:
+    if symbol.binding == "weak" and (name in _START_FILES or name.startswith(_THREAD_LOCAL_INITIALISER)):
         return None
     owner = symbol_owner(name)
     if owner is None or not _is_offered(name, owner, variant, torch):

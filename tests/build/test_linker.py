@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -161,7 +163,7 @@ def test_all_names_that_are_missing_are_told(tiny: Path, source: PartSource) -> 
 
 @pytest.mark.compile
 @pytest.mark.network
-def test_openmp_is_linked_and_shared_with_torch(tiny: Path, source: PartSource) -> None:
+def test_openmp_is_the_one_that_comes_with_torch(tiny: Path, source: PartSource) -> None:
     edit(tiny / "build.toml", 'backend = "cpu"\n', 'backend = "cpu"\ncxx-flags = ["-fopenmp"]\n')
     text = """#include <omp.h>
 int other() {
@@ -179,6 +181,28 @@ int other() {
     (tiny / "csrc" / "other.cpp").write_text(text.replace("sum += i", "sum += omp_get_max_teams()"))
     error = refused(tiny, source, STABLE)
     assert error.what == "refers to omp_get_max_teams, which the OpenMP that comes with torch does not have"
+
+
+@pytest.mark.compile
+@pytest.mark.network
+@pytest.mark.torch
+def test_openmp_is_found_in_torch_and_there_is_one_of_it(
+    tiny: Path, source: PartSource, environment: dict[str, str]
+) -> None:
+    pytest.importorskip("torch")
+    edit(tiny / "build.toml", 'backend = "cpu"\n', 'backend = "cpu"\ncxx-flags = ["-fopenmp"]\n')
+    call(tiny, "#include <omp.h>", "omp_get_max_threads()")
+    edit(tiny / "torch-ext" / "tiny" / "__init__.py", '"""A kernel', 'from . import _ops\n"""A kernel')
+    (built,) = build_project(tiny, source=source, variants=[STABLE])
+    code = (
+        "import kernelyard\n"
+        "kernel = kernelyard.get_local_kernel('.')\n"
+        "files = {line.split()[-1] for line in open('/proc/self/maps') if 'libgomp' in line}\n"
+        "print(kernel.__name__, len(files))\n"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tiny, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == [built.entry.id, "1"], done.stderr
 
 
 @pytest.mark.compile

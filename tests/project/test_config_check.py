@@ -524,3 +524,17 @@ def test_a_manifest_that_cannot_be_written_stays(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblemError):
         replace_manifest(tmp_path, "x")  # there is none whose permissions it could have
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("name", "backend"), [("sycl_tla", "xpu"), ("metal-cpp", "metal")])
+def test_a_library_of_another_backend_is_told_at_its_place(project: Path, name: str, backend: str) -> None:
+    text = LEAST.replace("depends = []", f'depends = ["torch", "{name}"]')
+    assert found(project, text) == [
+        (
+            "error",
+            "KY238",
+            "11:21: kernel.gray_cpu.depends[1]",
+            f"{name} is a library for {backend}, and this section is for cpu",
+            "take it out",
+        )
+    ]

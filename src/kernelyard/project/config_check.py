@@ -47,6 +47,8 @@ _LISTS_WITHOUT_REPETITION = {
     "pyext",
     "link",
 }
+#: Libraries of headers that are for one backend.
+_OF_BACKEND = {"sycl_tla": "xpu", "metal-cpp": "metal"}
 _LISTS_WITH_CONTENT = {
     "src": "nothing is compiled; name the sources or take the section out",
     "cuda-capabilities": "an empty list is read as none, which means all; take it out",
@@ -110,6 +112,7 @@ def check_config(root: Path, *, portable: bool = False) -> ConfigReport:
         _report_capabilities(problems, manifest, document)
         _report_versions(problems, manifest)
         _report_requirements(problems, manifest)
+        _report_depends(problems, manifest)
         report_missing(problems, root, manifest)
         if not mistaken:  # the rest would only follow from the mistakes
             _report_license(problems, manifest)
@@ -126,6 +129,15 @@ def _report_notes(problems: Problems, manifest: Manifest, *, portable: bool) -> 
         problems.report(note.code, note.key, note.what, note.hint, "error" if refused else "warning")
     for extension in manifest.extensions if portable else ():
         problems.report(extension.code, extension.key, extension.what, extension.hint)
+
+
+def _report_depends(problems: Problems, manifest: Manifest) -> None:
+    for section in manifest.kernels:
+        for number, name in enumerate(section.depends):
+            meant = _OF_BACKEND.get(name)
+            if meant is not None and section.backend != meant:
+                what = f"{name} is a library for {meant}, and this section is for {section.backend}"
+                problems.report("KY238", ("kernel", section.name, "depends", number), what, "take it out")
 
 
 def _report_license(problems: Problems, manifest: Manifest) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from kernelyard.build import generate_step
 from kernelyard.build.generate_step import run_steps
+from kernelyard.build.isolation import without_network
 from kernelyard.build.project import build_project
 from kernelyard.errors import BuildError
 from kernelyard.formats.metadata import Metadata
@@ -135,7 +136,7 @@ def test_a_program_of_the_project_is_run_with_its_permissions(made: Path) -> Non
 
 
 def test_there_is_no_network(made: Path) -> None:
-    if not generate_step._without_network():
+    if not without_network():
         pytest.skip("this system does not let us take the network away")
     command(made, "sh", "-c", "cp /proc/net/dev csrc/table.cpp; touch csrc/table.h")
     devices = [line.partition(":")[0].strip() for line in run(made)["csrc/table.cpp"].decode().splitlines()[2:]]
@@ -154,7 +155,7 @@ def test_there_is_no_network(made: Path) -> None:
 
 
 def test_steps_run_also_where_the_network_cannot_be_taken_away(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generate_step, "_without_network", tuple)
+    monkeypatch.setattr(generate_step, "without_network", tuple)
     assert run(made).keys() == {"csrc/table.cpp", "csrc/table.h"}
 
 

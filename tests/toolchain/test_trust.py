@@ -176,6 +176,7 @@ def lock_of(part: Any, *archives: Ingredient) -> ToolchainLock:
         kernelyard="1",
         templates="0" * 64,
         platform="x86_64-linux",
+        selection=(),
         archives={archive.file: archive for archive in archives},
         parts={part.id: LockedPart(tuple(archive.file for archive in archives), part.tree)},
         variants={},

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernelyard.build.isolation import HERMETIC_UMASK, hermetic_environment, without_network
 from kernelyard.build.linker import WITHOUT_TRANSLATION, UndefinedName, translated, undefined_names
 from kernelyard.check.missing import missing_name
 from kernelyard.errors import BuildError, EnvironmentProblemError, KernelyardError, Place
@@ -75,8 +76,25 @@ _KNOWN_CAUSES = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Workplace:
+    """Where programs work: the generated project, the log, the project's lock, and by which `toolchain.lock`."""
+
+    folder: Path
+    log: Path
+    lock: int | None = None
+    locked_by: str | None = None
+
+
 def compile_variants(
-    folder: Path, tools: Tools, variants: Sequence[str], *, contents: Mapping[str, str], jobs: int, lock: int
+    folder: Path,
+    tools: Tools,
+    variants: Sequence[str],
+    *,
+    contents: Mapping[str, str],
+    jobs: int,
+    lock: int,
+    locked_by: str | None = None,
 ) -> None:
     """Configure a generated project where that is needed, and build some of its variants.
 
@@ -87,6 +105,8 @@ def compile_variants(
         contents: Absolute path of each source -> digest of it and of all that it includes of the project.
         jobs: How many compilers run at the same time.
         lock: File descriptor of the project's lock; compilers keep it if this process is killed.
+        locked_by: The digest of the `toolchain.lock` that is built by: nothing of the user's environment and, where the
+            system allows it, no network is there then. None for a build with what is here.
 
     Raises:
         BuildError: A compiler or the linker reports an error (KY411), or nothing offers a name (KY417).
@@ -95,9 +115,10 @@ def compile_variants(
     log = folder / "build.log"
     with writing(folder, elsewhere=MOVE_PROJECT):
         log.write_bytes(b"")
-        _configure(folder, tools, log, lock)
+        place = _Workplace(folder, log, lock, locked_by)
+        _configure(place, tools)
         _forget_outdated(folder / "objects", variants, contents)
-        _run([str(tools.ninja), "-C", str(folder / "objects"), f"-j{jobs}", *variants], log, folder, lock)
+        _run([str(tools.ninja), "-C", str(folder / "objects"), f"-j{jobs}", *variants], place)
 
 
 def configure(folder: Path, tools: Tools) -> None:
@@ -109,16 +130,18 @@ def configure(folder: Path, tools: Tools) -> None:
     log = folder / "build.log"
     with writing(folder, elsewhere=MOVE_PROJECT):
         log.write_bytes(b"")
-        _configure(folder, tools, log, None)
+        _configure(_Workplace(folder, log), tools)
 
 
-def _configure(folder: Path, tools: Tools, log: Path, lock: int | None) -> None:
+def _configure(place: _Workplace, tools: Tools) -> None:
     """Run CMake, unless it came to its end here and with this toolchain. Objects of another one are removed.
 
     The folder counts, because a copy of a project would otherwise go on compiling the sources of the original.
     """
+    folder = place.folder
     objects, toolchain = folder / "objects", folder / MACHINE_FOLDER / "toolchain.cmake"
-    stamp, wanted = objects / "configured", f"{hash_file(toolchain)} {folder}\n"
+    made_with = f"{hash_file(toolchain)} {place.locked_by}" if place.locked_by else hash_file(toolchain)
+    stamp, wanted = objects / "configured", f"{made_with} {folder}\n"
     whole = all(_has_content(objects / name) for name in ("build.ninja", "CMakeCache.txt"))
     if whole and stamp.is_file() and stamp.read_bytes() == wanted.encode():
         return
@@ -127,7 +150,7 @@ def _configure(folder: Path, tools: Tools, log: Path, lock: int | None) -> None:
     _logger.info("configuring %s", folder.name)
     command = [str(tools.cmake), "-S", str(folder), "-B", str(objects), "-G", "Ninja"]
     command += [f"-DCMAKE_TOOLCHAIN_FILE={toolchain}", f"-DCMAKE_MAKE_PROGRAM={tools.ninja}"]
-    _run(command, log, folder, lock)
+    _run(command, place)
     stamp.write_bytes(wanted.encode())
 
 
@@ -157,11 +180,14 @@ def _has_content(path: Path) -> bool:
     return path.is_file() and path.stat().st_size > 0
 
 
-def _run(command: list[str], log: Path, folder: Path, lock: int | None) -> None:
-    environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+def _run(command: list[str], place: _Workplace) -> None:
+    environment, umask = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}, -1
+    if place.locked_by:
+        command = [*without_network(), *command]
+        environment, umask = hermetic_environment(), HERMETIC_UMASK
     environment |= {"LC_ALL": "C", "SOURCE_DATE_EPOCH": "0", "NINJA_STATUS": "[%f/%t] "} | WITHOUT_TRANSLATION
     lines: list[str] = []
-    with log.open("a", encoding="utf-8") as record:
+    with place.log.open("a", encoding="utf-8") as record:
         try:
             process = subprocess.Popen(
                 command,
@@ -171,7 +197,8 @@ def _run(command: list[str], log: Path, folder: Path, lock: int | None) -> None:
                 text=True,
                 errors="replace",
                 env=environment,
-                pass_fds=() if lock is None else (lock,),
+                pass_fds=() if place.lock is None else (place.lock,),
+                umask=umask,
             )
         except OSError as error:
             raise EnvironmentProblemError("KY412", f"cannot run {command[0]}: {error.strerror}") from None
@@ -191,7 +218,7 @@ def _run(command: list[str], log: Path, folder: Path, lock: int | None) -> None:
                     pass
                 raise
     if process.returncode:
-        raise _explain(lines, process.returncode, log, folder)
+        raise _explain(lines, process.returncode, place.log, place.folder)
 
 
 def _shortened(step: str) -> str:

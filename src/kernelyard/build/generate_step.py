@@ -17,9 +17,9 @@ import tempfile
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
+from kernelyard.build.isolation import without_network
 from kernelyard.errors import BuildError, Place
 from kernelyard.formats.manifest import KernelSection
 from kernelyard.formats.variant import VariantName
@@ -87,7 +87,7 @@ def _execute(root: Path, step: Step, folder: Path) -> None:
     environment = {"PATH": os.environ.get("PATH", os.defpath), **_ENVIRONMENT}
     try:
         process = subprocess.Popen(
-            [*_without_network(), program, *arguments],
+            [*without_network(), program, *arguments],
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -137,20 +137,3 @@ def _is_plain_file(path: Path) -> bool:
 def _error(root: Path, step: Step, code: str, what: str, hint: str) -> BuildError:
     place = Place(shown_path(root / "build.toml"), key=f"kernel.{step.section}.generate")
     return BuildError(code, f"the step `{shlex.join(step.generate.command)}` {what}", hint=hint, place=place)
-
-
-@cache
-def _without_network() -> tuple[str, ...]:
-    """Return what to put before a command to run it without network; nothing where the system does not let us."""
-    unshare = shutil.which("unshare")
-    if unshare is not None:
-        # A network namespace of its own has no way out; a user namespace is what lets everybody make one.
-        isolated = (unshare, "--map-root-user", "--net", "--")
-        try:
-            subprocess.run([*isolated, "true"], check=True, capture_output=True, timeout=10)
-        except (OSError, subprocess.SubprocessError):
-            pass
-        else:
-            return isolated
-    _logger.info("this system has no way to take the network from a step")
-    return ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hashlib import sha256
+from importlib.resources import files
 from pathlib import Path
 
 from kernelyard.formats.fields import canonical_json
@@ -10,7 +11,14 @@ from kernelyard.project.plan import VariantPlan
 from kernelyard.project.sources import Project
 from kernelyard.toolchain.assemble import Toolchain
 
-__all__ = ["build_id", "extension_name", "header_libraries", "source_contents", "source_digest"]
+__all__ = [
+    "build_id",
+    "extension_name",
+    "header_libraries",
+    "source_contents",
+    "source_digest",
+    "templates_digest",
+]
 
 #: Changes when the generated files change what a build does: macros, flags, the layout of a variant.
 _TEMPLATES = 4
@@ -74,6 +82,16 @@ def header_libraries(plan: VariantPlan) -> tuple[str, ...]:
 def extension_name(project: Project, plan: VariantPlan, identity: str) -> str:
     """Return the unique name of a build: of the extension, the module, and the operators' namespace."""
     return f"_{project.manifest.general.python_name}_{plan.backend}_{identity}"
+
+
+def templates_digest() -> str:
+    """Return the digest of what projects are generated from: another one may give other bytes from the same sources."""
+    digest = sha256(f"{_TEMPLATES}\n".encode())
+    folder = files("kernelyard.project") / "templates"
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.is_file():
+            digest.update(f"{entry.name} {sha256(entry.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
 
 
 def _normalised(path: Path) -> str:

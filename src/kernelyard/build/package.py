@@ -12,6 +12,7 @@ from kernelyard.check.facts import found_facts
 from kernelyard.check.files import EXTENSION_FILE
 from kernelyard.errors import EnvironmentProblemError, Place
 from kernelyard.formats.facts import Facts
+from kernelyard.formats.metadata import Making
 from kernelyard.formats.python_depends import package_requirements
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
@@ -38,6 +39,7 @@ class Build:
         name: The unique name of the build.
         sources: The digest of what it was built from.
         source_commit: The commit of the sources, None where they are not in one.
+        made: How it was made.
         linked: The folder with the linked ``extension.so`` and the linker's map; None where nothing is compiled.
     """
 
@@ -47,6 +49,7 @@ class Build:
     name: str
     sources: str
     source_commit: str | None
+    made: Making
     linked: Path | None
 
 
@@ -101,7 +104,8 @@ def _describe(build: Build, work: Path) -> Evidence:
     path = work / "metadata.json"
     path.write_bytes(metadata.to_json())
     facts = _facts(gather(work), build)
-    path.write_bytes(replace(metadata, facts=facts, sources=build.sources, source_commit=build.source_commit).to_json())
+    complete = replace(metadata, facts=facts, sources=build.sources, source_commit=build.source_commit, made=build.made)
+    path.write_bytes(complete.to_json())
     return gather(work)
 
 

@@ -5,24 +5,27 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import subprocess
 import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kernelyard import __version__
 from kernelyard.build.alone import alone
 from kernelyard.build.compile import compile_variants
 from kernelyard.build.generate_step import run_steps
-from kernelyard.build.identity import build_id, extension_name, header_libraries, source_contents, source_digest
+from kernelyard.build.identity import build_id, extension_name, source_contents, source_digest
 from kernelyard.build.matrix import MatrixEntry, has_left, matrix, select
 from kernelyard.build.package import Build, package_variant
+from kernelyard.build.source_state import source_state
+from kernelyard.build.toolchain_lock import check_current, check_uses, read_lock, request_of
 from kernelyard.errors import InputError, Place
 from kernelyard.formats.index import Index, VariantEntry
 from kernelyard.formats.manifest import Manifest
+from kernelyard.formats.metadata import Making
+from kernelyard.formats.toolchain_lock import ToolchainLock
 from kernelyard.formats.variant import VariantName
-from kernelyard.formats.versions import Version
 from kernelyard.hub.folder import FolderHub, FolderVariant
 from kernelyard.project.generate import MOVE_PROJECT, extension_name_files, write_files, write_project
 from kernelyard.project.plan import VariantPlan, plan_variant
@@ -30,6 +33,7 @@ from kernelyard.project.sources import Project, read_project
 from kernelyard.store import writing
 from kernelyard.toolchain.assemble import Toolchain, assemble
 from kernelyard.toolchain.parts import PartSource
+from kernelyard.toolchain.uses import uses_of
 
 __all__ = ["ASIDE", "WORK_FOLDER", "BuiltVariant", "build_project", "refuse_odd_path", "write_index"]
 
@@ -72,6 +76,7 @@ def build_project(
     variants: Sequence[str] = (),
     capabilities: Sequence[str] = (),
     jobs: int | None = None,
+    locked: bool = False,
 ) -> tuple[BuiltVariant, ...]:
     """Build variants of a project into ``build/``.
 
@@ -81,9 +86,13 @@ def build_project(
         variants: Globs over variant names; none for all that can be built here.
         capabilities: CUDA capabilities to compile for in place of the manifest's, for a build that is not published.
         jobs: Compilers at the same time; None for one per core.
+        locked: Whether to build with exactly what the project's ``toolchain.lock`` names, and, without ``variants``,
+            what it selects.
 
     Raises:
-        InputError: The manifest has mistakes, or the selection matches nothing.
+        InputError: The manifest has mistakes, the selection matches nothing, or the lock is outdated (KY354).
+        MissingError: There is no ``toolchain.lock`` to build by (KY353).
+        VerificationError: Something here is not what is locked (KY355, KY351).
         BuildError: A source does not compile or link.
         UnfitError: A check refuses a build; what was in ``build/`` stays.
         EnvironmentProblemError: Compiler, network, disk or permissions.
@@ -91,6 +100,11 @@ def build_project(
     refuse_odd_path(root.resolve())
     root = root.resolve()  # CMake and Ninja have a current folder of their own
     project = read_project(root)
+    locked_by = read_lock(root) if locked else None
+    if locked_by is not None:
+        check_current(locked_by, source.platform)
+        source = PartSource(source.store, platform=source.platform, lock=locked_by)
+        variants = variants or locked_by.selection
     chosen = select(matrix(project.manifest, platform=source.platform), variants)
     work = root / WORK_FOLDER
     with writing(work, elsewhere=MOVE_PROJECT):
@@ -103,7 +117,9 @@ def build_project(
         built: list[BuiltVariant] = []
         try:
             for compute, group in _by_toolkit(project, chosen, capabilities).items():
-                built.extend(_build_group(project, group, source, work / compute, parallel=jobs or _cores(), lock=lock))
+                # Objects of other compilers and surroundings are not for a build from a lock.
+                folder = work / "locked" / compute if locked else work / compute
+                built.extend(_build_group(project, group, source, folder, parallel=jobs or _cores(), lock=lock))
         finally:
             # Also after a failure: variants of other toolkits are in their place by then, and the index is to say so.
             if built:
@@ -134,7 +150,12 @@ def write_index(project: Project) -> Index:
     assert hub is not None  # noqa: S101 - a build has just put a variant there
     # A variant knows what it was built from; the work tree may have moved on since.
     commits = {variant.metadata.source_commit for variant in hub.variants}
-    index = replace(hub.index, source_commit=commits.pop() if len(commits) == 1 else None)
+    locks = {variant.metadata.made.toolchain_lock if variant.metadata.made else None for variant in hub.variants}
+    index = replace(
+        hub.index,
+        source_commit=commits.pop() if len(commits) == 1 else None,
+        toolchain_lock=locks.pop() if len(locks) == 1 else None,
+    )
     aside = folder / f"index.json.{uuid.uuid4().hex}"
     with writing(folder, elsewhere=MOVE_PROJECT):
         try:
@@ -198,16 +219,22 @@ def _build_group(
 ) -> Iterator[BuiltVariant]:
     started = time.monotonic()
     toolchain = _toolchain(source, jobs) if jobs[0].plan.compiled else None
-    builds = [_prepare(project, job.plan, toolchain, folder) for job in jobs]
+    if toolchain is not None and source.lock is not None:
+        for job in jobs:
+            check_uses(source.lock, job.plan, toolchain)
+    builds = [_prepare(project, job.plan, toolchain, folder, source.lock) for job in jobs]
     if toolchain is not None:
         write_project(project, [job.plan for job in jobs], toolchain, folder)
         for build in builds:
             write_files(folder, extension_name_files(build.plan.name, build.name))
         contents = {path: digest for job in jobs for path, digest in source_contents(project, job.plan).items()}
         names = [job.plan.name for job in jobs]
-        compile_variants(folder, toolchain.tools, names, contents=contents, jobs=parallel, lock=lock)
+        locked_by = source.lock.digest if source.lock is not None else None
+        compile_variants(
+            folder, toolchain.tools, names, contents=contents, jobs=parallel, lock=lock, locked_by=locked_by
+        )
     for build in builds:
-        path = package_variant(build, aside=folder.parent / ASIDE)
+        path = package_variant(build, aside=project.root / WORK_FOLDER / ASIDE)
         hub = FolderHub.find(path)
         assert hub is not None  # noqa: S101 - it has just been written
         entry = hub.variants[0].entry()
@@ -215,48 +242,35 @@ def _build_group(
         yield BuiltVariant(build.plan.name, path, entry, time.monotonic() - started)
 
 
-def _prepare(project: Project, plan: VariantPlan, toolchain: Toolchain | None, folder: Path) -> Build:
+def _prepare(
+    project: Project, plan: VariantPlan, toolchain: Toolchain | None, folder: Path, lock: ToolchainLock | None
+) -> Build:
     sources = source_digest(project, plan)
     name = extension_name(project, plan, build_id(sources, plan, toolchain))
     linked = folder / "objects" / "variants" / plan.name if toolchain is not None else None
-    return Build(project, plan, toolchain, name, sources, source_commit(project.root), linked)
+    state = source_state(project.root, made_here=("build", WORK_FOLDER))
+    made = Making(
+        kernelyard=__version__,
+        toolchain_lock=lock.digest if lock is not None else None,
+        tools={role: use.what for role, use in uses_of(toolchain, request_of(plan)).items()} if toolchain else {},
+        object_cache=False,
+        dirty=state.dirty,
+    )
+    return Build(project, plan, toolchain, name, sources, state.commit, made, linked)
 
 
 def _toolchain(source: PartSource, jobs: Sequence[_Job]) -> Toolchain:
-    first, stable_abi = jobs[0].variant, jobs[0].plan.stable_abi
+    asked = [request_of(job.plan) for job in jobs]
     return assemble(
         source,
-        backend=first.backend,
-        cuda=first.backend_version,
-        torch=[Version(job.plan.torch) for job in jobs if job.plan.torch],
-        stable_abi=Version(stable_abi) if stable_abi else None,
-        libraries=sorted({name for job in jobs for name in header_libraries(job.plan)}),
-        linked=sorted({name for job in jobs for name in job.plan.link}),
+        backend=asked[0].backend,
+        cuda=asked[0].cuda,
+        torch=[request.torch for request in asked if request.torch],
+        stable_abi=asked[0].stable_abi,
+        libraries=sorted({name for request in asked for name in request.libraries}),
+        linked=sorted({name for request in asked for name in request.linked}),
+        pinned=source.lock is not None,
     )
-
-
-def source_commit(root: Path) -> str | None:
-    """Return the commit of a clean work tree, None where there is none or it has changes."""
-    git = shutil.which("git")
-    if git is None:
-        return None
-    # What a build makes is no change of the sources, whether the author has told git to ignore it or not.
-    made_here = [f":(exclude){name}" for name in ("build", WORK_FOLDER)]
-    try:
-        commit = subprocess.run(
-            [git, "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=True, timeout=10
-        ).stdout.strip()
-        changes = subprocess.run(
-            [git, "status", "--porcelain", "--untracked-files=normal", "--", ".", *made_here],
-            cwd=root,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=10,
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return None if changes.strip() else commit
 
 
 def _cores() -> int:

@@ -17,12 +17,57 @@ from kernelyard.formats.fields import Fields, parse_json_object
 from kernelyard.formats.paths import checked_path
 from kernelyard.formats.variant import BACKENDS
 
-__all__ = ["CODE", "Metadata"]
+__all__ = ["CODE", "Making", "Metadata"]
 
 CODE = "KY212"
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _HEX_LENGTH = {"sha256": 64, "sha512": 128}
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """How a variant was made, as its maker says.
+
+    Attributes:
+        kernelyard: The version of Kernelyard; None where it does not say.
+        toolchain_lock: The digest of the ``toolchain.lock`` that it was built by; None where it was built without.
+        tools: What it was built with, by role: ``compiler``, ``cmake``, ``cuda``, ...
+        object_cache: Whether objects may have come from a cache; None where it does not say.
+        dirty: Whether the sources had changes since their commit; None where that is not known.
+    """
+
+    kernelyard: str | None
+    toolchain_lock: str | None
+    tools: Mapping[str, str]
+    object_cache: bool | None
+    dirty: bool | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the member ``made`` of our object."""
+        return {
+            "kernelyard": self.kernelyard,
+            "toolchain-lock": self.toolchain_lock,
+            "tools": dict(sorted(self.tools.items())),
+            "object-cache": self.object_cache,
+            "dirty": self.dirty,
+        }
+
+    @classmethod
+    def from_json(cls, fields: Fields) -> Making:
+        """Read the member ``made``.
+
+        Raises:
+            InputError: A member is of the wrong type.
+        """
+        tools = fields.table("tools") if fields.members.get("tools") is not None else None
+        return cls(
+            kernelyard=fields.optional("kernelyard", str),
+            toolchain_lock=fields.optional("toolchain-lock", str),
+            tools={role: tools.required(role, str) for role in sorted(tools.members)} if tools else {},
+            object_cache=fields.optional("object-cache", bool),
+            dirty=fields.optional("dirty", bool),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +90,7 @@ class Metadata:
         facts: What Kernelyard adds; None for variants built elsewhere.
         sources: sha256 of the sources, flags and capabilities it was built from; None for variants built elsewhere.
         source_commit: The commit of the sources, None where they were not in one or had changes.
+        made: How it was made; None for variants built elsewhere, or by an earlier Kernelyard.
     """
 
     name: str
@@ -62,6 +108,7 @@ class Metadata:
     facts: Facts | None = None
     sources: str | None = None
     source_commit: str | None = None
+    made: Making | None = None
 
     def to_json(self) -> bytes:
         """Return the file: indented, members in the order in which the ecosystem writes them."""
@@ -83,6 +130,7 @@ class Metadata:
                 "format": 1,
                 "sources": self.sources,
                 "source-commit": self.source_commit,
+                **({"made": self.made.to_json()} if self.made is not None else {}),
                 "facts": self.facts.to_json(),
             }
         return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
@@ -124,6 +172,7 @@ class Metadata:
             facts=Facts.from_json(ours.table("facts")) if ours else None,
             sources=ours.optional("sources", str) if ours else None,
             source_commit=ours.optional("source-commit", str) if ours else None,
+            made=Making.from_json(ours.table("made")) if ours and ours.members.get("made") is not None else None,
         )
 
 

@@ -138,6 +138,9 @@ class LockedVariant:
     uses: Mapping[str, Use]
 
 
+_LOCK = ("archives", "format", "kernelyard", "parts", "platform", "selection", "templates", "variants")
+
+
 @dataclass(frozen=True, slots=True)
 class ToolchainLock:
     """All that some variants are built with.
@@ -146,6 +149,7 @@ class ToolchainLock:
         kernelyard: The version of Kernelyard that wrote it.
         templates: The digest of what that version generates projects from.
         platform: ``x86_64-linux``.
+        selection: Globs over variant names that it was asked for; none for all that could be built.
         archives: By file name.
         parts: By their place in a store, ``toolkits/cuda-13.0.2-...``.
         variants: By name.
@@ -154,6 +158,7 @@ class ToolchainLock:
     kernelyard: str
     templates: str
     platform: str
+    selection: tuple[str, ...]
     archives: Mapping[str, Ingredient]
     parts: Mapping[str, LockedPart]
     variants: Mapping[str, LockedVariant]
@@ -173,6 +178,7 @@ class ToolchainLock:
             "kernelyard": _line(self.kernelyard),
             "parts": _lines(parts),
             "platform": _line(self.platform),
+            "selection": _line(list(self.selection)),
             "templates": _line(self.templates),
             "variants": _lines({name: _variant_text(variant) for name, variant in self.variants.items()}),
         }
@@ -188,12 +194,13 @@ class ToolchainLock:
         fields = parse_json_object(text, code=CODE, path=path)
         if fields.required("format", int) != FORMAT:
             raise fields.error("format", f"format {fields.members['format']} is newer than this program; upgrade it")
-        _refuse_others(fields, ("archives", "format", "kernelyard", "parts", "platform", "templates", "variants"))
+        _refuse_others(fields, _LOCK)
         archives, parts, variants = (fields.table(name) for name in ("archives", "parts", "variants"))
         lock = cls(
             kernelyard=fields.required("kernelyard", str),
             templates=_required_digest(fields, "templates"),
             platform=fields.required("platform", str),
+            selection=_strings(fields, "selection"),
             archives={file: Ingredient.from_json(file, archives.table(file)) for file in sorted(archives.members)},
             parts={_part_id(parts, id_): _part(parts.table(id_)) for id_ in sorted(parts.members)},
             variants={

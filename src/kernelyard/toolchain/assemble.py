@@ -93,6 +93,7 @@ def assemble(
     stable_abi: Version | None = None,
     libraries: Iterable[str] = (),
     linked: Iterable[str] = (),
+    pinned: bool = False,
 ) -> Toolchain:
     """Find or fetch everything that variants of one backend version need.
 
@@ -104,13 +105,14 @@ def assemble(
         stable_abi: The oldest torch that the results of a stable-ABI build are to run on.
         libraries: The other libraries of headers that are needed.
         linked: The libraries of the toolkit that are linked to.
+        pinned: Whether to take everything that can be fetched in place of what the machine has, as locks do.
 
     Raises:
         EnvironmentProblemError: There is no compiler, or one that the toolkit does not take, or no network for what
             is missing.
     """
     # What costs nothing comes first: there is no use in fetching 100 MB for a machine without a compiler.
-    compiler, tools = find_compiler(), find_tools()
+    compiler, tools = find_compiler(), _pinned_tools(source) if pinned else find_tools()
     if cuda is not None:
         _check_compiler(compiler, cuda)
     toolkit = source.cuda(cuda) if cuda is not None else None
@@ -137,6 +139,11 @@ def assemble(
         stubs={name: _torch_stubs(source, of_torch, stable_abi, backend) for name, of_torch in headers.items()},
         empty_stubs=provide_torch_stubs(source.store, None, backend=backend, cpu=cpu),
     )
+
+
+def _pinned_tools(source: PartSource) -> Tools:
+    (cmake, cmake_part), (ninja, ninja_part) = source.tool("cmake"), source.tool("ninja")
+    return Tools(cmake, ninja, {"cmake": cmake_part, "ninja": ninja_part})
 
 
 def _torch_stubs(source: PartSource, headers: TorchHeaders, stable_abi: Version | None, backend: str) -> TorchStubs:

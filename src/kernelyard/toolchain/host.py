@@ -7,12 +7,15 @@ import re
 import shutil
 import subprocess
 import sysconfig
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from kernelyard.errors import EnvironmentProblemError
+from kernelyard.toolchain.part import Part
 
-__all__ = ["HostCompiler", "Tools", "find_compiler", "find_tools"]
+__all__ = ["HostCompiler", "Tools", "find_compiler", "find_tools", "tool_version"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +26,13 @@ class HostCompiler:
         path: The program.
         version: Its full version, ``12.2.0``.
         banner: The first line of ``--version``, which tells vendors' builds apart.
+        part: What it was made of; None for one of the machine.
     """
 
     path: Path
     version: str
     banner: str
+    part: Part | None = None
 
     @property
     def major(self) -> int:
@@ -37,10 +42,11 @@ class HostCompiler:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """CMake and Ninja."""
+    """CMake and Ninja; ``parts`` has what they were made of, by their names, and nothing for those of the machine."""
 
     cmake: Path
     ninja: Path
+    parts: Mapping[str, Part] = field(default_factory=dict)
 
 
 def find_compiler() -> HostCompiler:
@@ -70,6 +76,17 @@ def find_tools() -> Tools:
         EnvironmentProblemError: One of them is missing (KY323).
     """
     return Tools(_find_tool("cmake"), _find_tool("ninja"))
+
+
+@cache
+def tool_version(path: Path) -> str:
+    """Return what CMake or Ninja say of their version.
+
+    Raises:
+        EnvironmentProblemError: The program does not work (KY322).
+    """
+    # `cmake version 4.4.5`, `1.13.2`
+    return _ask(str(path), "--version").partition("\n")[0].rpartition(" ")[2].strip()
 
 
 def _find_tool(name: str) -> Path:

@@ -236,8 +236,8 @@ class PartSource:
         part = self.provide("headers", f"{project}-{version}-{_key(project, version, self.platform, strip)}", fill)
         return HeaderLibrary(name, version, (part.path / "include",), part.tree, part)
 
-    def tool(self, name: str) -> tuple[str, Path, Part]:
-        """Return a program that builds from a lock run, ``cmake`` or ``ninja``: its version, the file, and the part.
+    def tool(self, name: str) -> tuple[Path, Part]:
+        """Return a program that builds from a lock run, ``cmake`` or ``ninja``, and what it was made of.
 
         Raises:
             EnvironmentProblemError: It cannot be fetched.
@@ -249,7 +249,7 @@ class PartSource:
             folder.joinpath(pin["program"]).chmod(0o755)
 
         part = self.provide("tools", f"{name}-{pin['version']}-{_key(self.platform, sorted(pin.items()))}", fill)
-        return pin["version"], part.path / pin["program"], part
+        return part.path / pin["program"], part
 
     def member(self, project: str, version: str, name: str) -> Path:
         """Return one file of a wheel, be the wheel for every Python or for one of the common ones.

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
+from kernelyard.errors import VerificationError
 from kernelyard.formats.fields import parse_json_object
-from kernelyard.toolchain.part import Ingredient
+from kernelyard.toolchain.part import Ingredient, Part
 
-__all__ = ["known_wheels"]
+__all__ = ["known_wheels", "vouched"]
 
 _TABLE = "records.json"
 
@@ -39,3 +40,21 @@ def known_wheels() -> Mapping[str, Ingredient]:
         for file in wheels.members
         for wheel in [wheels.table(file)]
     }
+
+
+def vouched(ingredient: Ingredient, part: Part) -> Ingredient:
+    """Return an ingredient of a part with what is known of it by now: the part may have been fetched before it was.
+
+    Raises:
+        VerificationError: It is not the wheel that is known (KY351).
+    """
+    known = known_wheels().get(ingredient.file)
+    if known is None:
+        return ingredient
+    if ingredient.record != known.record or ingredient.sha256 not in {None, known.sha256}:
+        raise VerificationError(
+            "KY351",
+            f"{part.id} was taken from a {ingredient.file} that is not the one that Kernelyard knows",
+            hint=f"remove {part.path}; it is fetched again",
+        )
+    return known

@@ -1,0 +1,254 @@
+"""The `toolchain.lock` of a project: making it, reading it, and holding a build against it."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelyard import __version__
+from kernelyard.build.identity import header_libraries, templates_digest
+from kernelyard.build.matrix import matrix, select
+from kernelyard.errors import InputError, MissingError, Place, VerificationError
+from kernelyard.formats.toolchain_lock import Ingredient, LockedPart, LockedVariant, Request, ToolchainLock, Use
+from kernelyard.formats.variant import VariantName
+from kernelyard.formats.versions import Version
+from kernelyard.project.generate import MOVE_PROJECT
+from kernelyard.project.plan import VariantPlan, plan_variant
+from kernelyard.project.sources import Project, read_project
+from kernelyard.store import writing
+from kernelyard.toolchain.assemble import Toolchain, assemble
+from kernelyard.toolchain.locked import UPDATE
+from kernelyard.toolchain.parts import PartSource
+from kernelyard.toolchain.trust import vouched
+from kernelyard.toolchain.uses import parts_of, uses_of
+
+__all__ = [
+    "LOCK_FILE",
+    "Change",
+    "changes",
+    "check_current",
+    "check_uses",
+    "make_lock",
+    "make_ready",
+    "read_lock",
+    "request_of",
+    "requests",
+    "write_lock",
+]
+
+_logger = logging.getLogger("kernelyard.build")
+
+#: Beside the manifest.
+LOCK_FILE = "toolchain.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """How two locks differ in one thing.
+
+    Attributes:
+        role: ``compiler``, ``cuda``, ``torch``, ...; ``variant`` for one that came or went, ``kernelyard`` for itself.
+        old: What it was; None where it is new.
+        new: What it is; None where it is gone.
+        variants: The names of the variants that it is a change of.
+    """
+
+    role: str
+    old: str | None
+    new: str | None
+    variants: tuple[str, ...] = ()
+
+
+def read_lock(root: Path) -> ToolchainLock:
+    """Read the lock of a project.
+
+    Raises:
+        MissingError: It has none (KY353).
+        InputError: It cannot be read (KY352).
+    """
+    path = root / LOCK_FILE
+    try:
+        return ToolchainLock.from_json(path.read_bytes(), path=str(path))
+    except FileNotFoundError:
+        hint = "`kernelyard toolchain lock` makes it"
+        raise MissingError("KY353", "there is no toolchain.lock", hint=hint, place=Place(str(path))) from None
+
+
+def write_lock(root: Path, lock: ToolchainLock) -> None:
+    """Write the lock of a project, whole or not at all.
+
+    Raises:
+        EnvironmentProblemError: The project's folder cannot be written.
+    """
+    aside = root / f"{LOCK_FILE}.{uuid.uuid4().hex}"
+    with writing(root, elsewhere=MOVE_PROJECT):
+        try:
+            aside.write_bytes(lock.to_json())
+            aside.replace(root / LOCK_FILE)
+        finally:
+            aside.unlink(missing_ok=True)
+
+
+def make_lock(root: Path, source: PartSource, *, selection: Sequence[str] = ()) -> ToolchainLock:
+    """Make ready everything that variants of a project are built with, and return what that is.
+
+    Args:
+        root: The project's folder.
+        source: Provides parts, and has no lock.
+        selection: Globs over variant names; none for all that can be built here.
+
+    Raises:
+        InputError: The manifest has mistakes, or the selection matches nothing.
+        EnvironmentProblemError: Something can be neither found nor fetched.
+        VerificationError: A part in the store is not what it says (KY351).
+    """
+    archives: dict[str, Ingredient] = {}
+    parts: dict[str, LockedPart] = {}
+    variants: dict[str, LockedVariant] = {}
+    for name, request in requests(read_project(root), source.platform, selection).items():
+        toolchain = make_ready(source, request)
+        for part in parts_of(toolchain).values():
+            archives |= {ingredient.file: vouched(ingredient, part) for ingredient in part.ingredients}
+            parts[part.id] = LockedPart(tuple(ingredient.file for ingredient in part.ingredients), part.tree)
+        variants[name] = LockedVariant(request, uses_of(toolchain, request))
+        _logger.info("%s: all that it is built with is here", name)
+    return ToolchainLock(
+        kernelyard=__version__,
+        templates=templates_digest(),
+        platform=source.platform,
+        selection=tuple(selection),
+        archives=archives,
+        parts=parts,
+        variants=variants,
+    )
+
+
+def requests(project: Project, platform: str, selection: Sequence[str]) -> dict[str, Request]:
+    """Return what each compiled variant asks for, by its name.
+
+    Raises:
+        InputError: The manifest has mistakes, or the selection matches nothing.
+    """
+    found = {}
+    for entry in select(matrix(project.manifest, platform=platform), selection):
+        assert entry.variant is not None  # noqa: S101 - only variants that can be built are selected
+        plan = plan_variant(project, entry.variant, entry.headers)
+        if plan.compiled:
+            found[plan.name] = request_of(plan)
+    return found
+
+
+def request_of(plan: VariantPlan) -> Request:
+    """Return what a variant asks a toolchain for."""
+    variant = VariantName.parse(plan.name)
+    return Request(
+        backend=variant.backend,
+        cuda=variant.backend_version,
+        torch=Version(plan.torch) if plan.torch else None,
+        stable_abi=Version(plan.stable_abi) if plan.stable_abi else None,
+        libraries=tuple(sorted(header_libraries(plan))),
+        linked=tuple(sorted(plan.link)),
+    )
+
+
+def make_ready(source: PartSource, request: Request) -> Toolchain:
+    """Find or fetch what a variant asks for, the way that locks have it.
+
+    Raises:
+        EnvironmentProblemError: Something can be neither found nor fetched.
+        VerificationError: A part is not the one that the source's lock names (KY355).
+    """
+    return assemble(
+        source,
+        backend=request.backend,
+        cuda=request.cuda,
+        torch=[request.torch] if request.torch else [],
+        stable_abi=request.stable_abi,
+        libraries=request.libraries,
+        linked=request.linked,
+        pinned=True,
+    )
+
+
+def check_current(lock: ToolchainLock, platform: str) -> None:
+    """Refuse a lock that another Kernelyard wrote, or that is for another platform.
+
+    Raises:
+        InputError: It is (KY354).
+    """
+    what = None
+    if lock.kernelyard != __version__:
+        what = f"toolchain.lock is of Kernelyard {lock.kernelyard}, and this is {__version__}"
+    elif lock.templates != templates_digest():
+        what = "toolchain.lock is of another state of Kernelyard: projects are generated otherwise by now"
+    elif lock.platform != platform:
+        what = f"toolchain.lock is for {lock.platform}, not for {platform}"
+    if what is not None:
+        raise InputError("KY354", what, hint=UPDATE, place=Place(LOCK_FILE))
+
+
+def check_uses(lock: ToolchainLock, plan: VariantPlan, toolchain: Toolchain) -> None:
+    """Refuse to build a variant with anything else than what is locked.
+
+    Raises:
+        InputError: The lock does not have the variant, or has it with other requests (KY354).
+        VerificationError: Something is not what is locked (KY355).
+    """
+    locked, request = lock.variants.get(plan.name), request_of(plan)
+    place = Place(LOCK_FILE, key=f"variants.{plan.name}")
+    if locked is None:
+        hint = "`kernelyard toolchain lock`, with --variant for some, locks it"
+        raise InputError("KY354", "the lock does not have this variant", hint=hint, place=place)
+    if locked.request != request:
+        raise InputError("KY354", "the manifest asks for something else by now", hint=UPDATE, place=place)
+    found = uses_of(toolchain, request)
+    for role in sorted({*locked.uses, *found}):
+        one, other = locked.uses.get(role), found.get(role)
+        if one != other:
+            what = f"{role} is not what is locked: {_shown(one, other)}, and here is {_shown(other, one)}"
+            raise VerificationError("KY355", what, hint=UPDATE, place=place)
+
+
+def changes(old: ToolchainLock, new: ToolchainLock) -> tuple[Change, ...]:
+    """Return how a lock differs from an earlier one: a change that several variants share once."""
+    found: dict[tuple[str, str | None, str | None], list[str]] = {}
+    for name in sorted({*old.variants, *new.variants}):
+        for role, was, is_ in _changes(old.variants.get(name), new.variants.get(name), name):
+            found.setdefault((role, was, is_), []).append(name)
+    itself = [
+        Change("kernelyard", one, other)
+        for one, other in (
+            (old.kernelyard, new.kernelyard),
+            (f"templates {old.templates[:12]}", f"templates {new.templates[:12]}"),
+            (old.platform, new.platform),
+        )
+        if one != other
+    ]
+    return (
+        *itself,
+        *(Change(role, was, is_, tuple(names)) for (role, was, is_), names in sorted(found.items(), key=str)),
+    )
+
+
+def _changes(
+    old: LockedVariant | None, new: LockedVariant | None, name: str
+) -> Iterator[tuple[str, str | None, str | None]]:
+    if old is None or new is None:
+        yield "variant", name if old else None, name if new else None
+        return
+    uses: Mapping[str, tuple[Use | None, Use | None]] = {
+        role: (old.uses.get(role), new.uses.get(role)) for role in sorted({*old.uses, *new.uses})
+    }
+    for role, (one, other) in uses.items():
+        if one != other:
+            yield role, _shown(one, other) if one else None, _shown(other, one) if other else None
+
+
+def _shown(use: Use | None, other: Use | None) -> str:
+    """Return a thing as people know it, with the beginning of its digest where that alone tells it apart."""
+    if use is None:
+        return "nothing"
+    return f"{use.what} ({use.digest[:12]})" if other is not None and other.what == use.what else use.what

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.build.alone import alone
@@ -49,6 +50,7 @@ _TVM_FFI = Version("0.1")
 #: The newest of each that torch has builds for; for the name of a variant on a machine that has none.
 _NEWEST = {"rocm": Version("7.2"), "xpu": Version("2026.0")}
 _BUILT_HERE = ("cpu", "cuda")
+_RELEASE = re.compile(r"\d+(\.\d+)*(\+.*)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,22 +162,24 @@ def _machine_files(source: PartSource, plan: VariantPlan, target: _Target) -> Ma
     """Return the files that name what this machine has; none where it has nothing for the backend."""
     if plan.backend not in _BUILT_HERE:
         return machine_files_of_torch(target.torch, plan.backend, header_libraries(plan)) if target.torch else {}
-    fetched = [Version(plan.torch)] if plan.torch and target.torch is None else []
+    torch: Version | TorchHeaders | None = Version(plan.torch) if plan.torch else None
+    if plan.torch and target.torch is not None:
+        torch = _headers_of(target.torch)
     toolchain = assemble(
         source,
         backend=plan.backend,
         cuda=target.variant.backend_version,
-        torch=fetched,
+        torch=[torch] if torch is not None else [],
+        stable_abi=Version(plan.stable_abi) if plan.stable_abi else None,
         libraries=header_libraries(plan),
         linked=plan.link,
     )
-    if plan.torch and target.torch is not None:
-        toolchain = replace(toolchain, torch={plan.torch: _headers_of(target.torch)})
     return machine_files(toolchain)
 
 
 def _headers_of(torch: InstalledTorch) -> TorchHeaders:
-    return TorchHeaders(torch.version, torch.folder / "include", torch.cxx_standard, f"of {torch.build}")
+    nightly = _RELEASE.fullmatch(torch.build) is None
+    return TorchHeaders(torch.version, torch.folder / "include", torch.cxx_standard, f"of {torch.build}", nightly)
 
 
 def _described(plan: VariantPlan, target: _Target) -> str:

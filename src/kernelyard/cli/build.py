@@ -31,10 +31,21 @@ def _checked(capabilities: tuple[str, ...]) -> tuple[str, ...]:
     metavar="X.Y",
     help="Compile for this CUDA capability in place of the manifest's; for trying, not for publishing.",
 )
+@click.option(
+    "--pinned-compiler",
+    is_flag=True,
+    help="Compile with a fetched g++ and an old system root, as everywhere, although this machine may have a g++.",
+)
 @click.option("--jobs", type=click.IntRange(min=1), help="Compilers at the same time; one per core by default.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
-    folder: Path, variants: tuple[str, ...], capabilities: tuple[str, ...], jobs: int | None, *, as_json: bool
+    folder: Path,
+    variants: tuple[str, ...],
+    capabilities: tuple[str, ...],
+    jobs: int | None,
+    *,
+    pinned_compiler: bool,
+    as_json: bool,
 ) -> None:
     """Build the variants of the kernel in FOLDER into FOLDER/build, checked."""
     from kernelyard.build.project import build_project
@@ -43,7 +54,7 @@ def command(
 
     built = build_project(
         folder,
-        source=PartSource(Store.default()),
+        source=PartSource(Store.default(), pinned_compiler=pinned_compiler),
         variants=variants,
         capabilities=_checked(capabilities),
         jobs=jobs,

@@ -9,9 +9,9 @@ from hashlib import sha256
 from pathlib import Path
 
 from kernelyard import __version__
-from kernelyard.errors import EnvironmentProblemError
 from kernelyard.formats.floor import Floor
 from kernelyard.formats.versions import Version
+from kernelyard.toolchain.choose_compiler import choose_compiler
 from kernelyard.toolchain.cuda_libraries import LinkedLibrary, linked_libraries
 from kernelyard.toolchain.cuda_toolkit import CudaToolkit
 from kernelyard.toolchain.floor import (
@@ -22,8 +22,8 @@ from kernelyard.toolchain.floor import (
     load_floor,
     write_stubs,
 )
-from kernelyard.toolchain.host import HostCompiler, Tools, find_compiler, find_tools
-from kernelyard.toolchain.parts import HeaderLibrary, PartSource, TorchHeaders, known_cuda
+from kernelyard.toolchain.host import HostCompiler, Tools, find_tools
+from kernelyard.toolchain.parts import HeaderLibrary, PartSource, TorchHeaders
 from kernelyard.toolchain.stub import write_empty_stub
 from kernelyard.toolchain.torch_stubs import TorchStubs, provide_torch_stubs
 
@@ -69,7 +69,7 @@ class Toolchain:
         """Return the digest of what decides what a variant's bytes are, by the headers and libraries that it uses."""
         stubs = self.stubs.get(torch) if torch else None
         parts = [
-            f"compiler {self.compiler.banner}",
+            f"compiler {self.compiler.banner}" + (f" {self.compiler.part.tree}" if self.compiler.part else ""),
             f"torch {self.torch[torch].digest if torch else None}",
             f"stubs {stubs.digest if stubs else None}",
             *(f"{name} {self.libraries[name].digest}" for name in sorted(libraries)),
@@ -112,9 +112,8 @@ def assemble(
             is missing.
     """
     # What costs nothing comes first: there is no use in fetching 100 MB for a machine without a compiler.
-    compiler, tools = find_compiler(), _pinned_tools(source) if pinned else find_tools()
-    if cuda is not None:
-        _check_compiler(compiler, cuda)
+    tools = _pinned_tools(source) if pinned else find_tools()
+    compiler = choose_compiler(source, cuda, pinned=pinned)
     toolkit = source.cuda(cuda) if cuda is not None else None
     headers = {}
     for wanted in torch:
@@ -155,17 +154,6 @@ def _torch_stubs(source: PartSource, headers: TorchHeaders, stable_abi: Version 
         what = f"torch {release or f'nightly {headers.version}'} on {cpu}"
         _logger.warning("what %s exports is not known: a name that it lacks shows when the kernel is loaded", what)
     return stubs
-
-
-def _check_compiler(compiler: HostCompiler, cuda: Version) -> None:
-    pin = known_cuda().get(f"{cuda.major}.{cuda.minor}")
-    newest = pin["newest-gcc"] if pin else compiler.major  # a toolkit that is not known is refused where it is fetched
-    if compiler.major > newest:
-        raise EnvironmentProblemError(
-            "KY324",
-            f"g++ {compiler.version} is too new for CUDA {cuda}, which takes g++ up to {newest}",
-            hint=f"install g++-{newest} and set CXX=g++-{newest}",
-        )
 
 
 def _provide_stubs(source: PartSource, floor: Floor, compiler: HostCompiler) -> Stubs:

@@ -7,7 +7,8 @@ import re
 import shutil
 import subprocess
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -15,7 +16,18 @@ from pathlib import Path
 from kernelyard.errors import EnvironmentProblemError
 from kernelyard.toolchain.part import Part
 
-__all__ = ["HostCompiler", "Tools", "find_compiler", "find_tools", "tool_version"]
+__all__ = [
+    "HostCompiler",
+    "Tools",
+    "ask_compiler",
+    "find_compiler",
+    "find_tools",
+    "other_compilers",
+    "tool_version",
+]
+
+#: Newer versions than that are not there yet, older ones than this know too little of C++.
+_VERSIONS = range(20, 10, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +73,30 @@ def find_compiler() -> HostCompiler:
         missing = f"the C++ compiler that CXX names, {named!r}, is not there" if named else "there is no g++"
         hint = "install it (Debian and Ubuntu: `apt install g++`), or set CXX to a g++"
         raise EnvironmentProblemError("KY321", missing, hint=hint)
+    return ask_compiler(Path(path))
+
+
+def other_compilers() -> Iterator[HostCompiler]:
+    """Yield the compilers that are called ``g++-VERSION`` and work, the newest first."""
+    for version in _VERSIONS:
+        path = shutil.which(f"g++-{version}")
+        if path is not None:
+            with suppress(EnvironmentProblemError):
+                yield ask_compiler(Path(path))
+
+
+def ask_compiler(path: Path, part: Part | None = None) -> HostCompiler:
+    """Return the compiler that a program is.
+
+    Raises:
+        EnvironmentProblemError: It does not work, or is none that is supported (KY322).
+    """
     banner = _ask(path, "--version").partition("\n")[0]
     version = _ask(path, "-dumpfullversion", "-dumpversion").strip()
     if not re.fullmatch(r"\d+(\.\d+)*", version) or "clang" in banner.lower():
         hint = "set CXX to a g++; clang is not supported yet"
         raise EnvironmentProblemError("KY322", f"not a g++: {path} ({banner or 'says nothing'})", hint=hint)
-    return HostCompiler(Path(path).absolute(), version, banner)
+    return HostCompiler(path.absolute(), version, banner, part)
 
 
 def find_tools() -> Tools:
@@ -86,7 +116,7 @@ def tool_version(path: Path) -> str:
         EnvironmentProblemError: The program does not work (KY322).
     """
     # `cmake version 4.4.5`, `1.13.2`
-    return _ask(str(path), "--version").partition("\n")[0].rpartition(" ")[2].strip()
+    return _ask(path, "--version").partition("\n")[0].rpartition(" ")[2].strip()
 
 
 def _find_tool(name: str) -> Path:
@@ -98,7 +128,7 @@ def _find_tool(name: str) -> Path:
     return Path(path).absolute()
 
 
-def _ask(program: str, *arguments: str) -> str:
+def _ask(program: Path, *arguments: str) -> str:
     try:
         answer = subprocess.run([program, *arguments], capture_output=True, check=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:

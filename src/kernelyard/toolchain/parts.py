@@ -108,14 +108,23 @@ class PartSource:
         store: Where parts are kept.
         platform: That the results are for.
         lock: What parts must be; without one they are what recipes and the index say.
+        pinned_compiler: Whether to compile with a fetched compiler although the machine may have one.
         debian: Unpacks Debian packages into the same store.
         bytes_fetched: Bytes that came over the network so far.
     """
 
-    def __init__(self, store: Store, *, platform: str = "x86_64-linux", lock: ToolchainLock | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        platform: str = "x86_64-linux",
+        lock: ToolchainLock | None = None,
+        pinned_compiler: bool = False,
+    ) -> None:
         self.store = store
         self.platform = platform
         self.lock = lock
+        self.pinned_compiler = pinned_compiler
         self.debian = DebianPackages(store)
         self._index: PackageIndex | None = None
 

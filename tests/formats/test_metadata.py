@@ -9,7 +9,7 @@ import pytest
 from kernelyard.errors import InputError
 from kernelyard.formats.digest import base64_of_hex, hex_of_base64, tree_digest
 from kernelyard.formats.facts import Facts
-from kernelyard.formats.metadata import Metadata
+from kernelyard.formats.metadata import Making, Metadata
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
 
@@ -131,3 +131,43 @@ def test_the_identity_leaves_out_what_carries_it() -> None:
     assert tree_digest(dict(reversed(files.items()))) == identity
     assert tree_digest({**files, "sub/metadata.json": "2" * 64}) != identity
     assert tree_digest({"__init__.py": "1" * 64, "_ops.py": "0" * 64}) != identity
+
+
+MADE = Making("0.1.0", "a" * 64, {"compiler": "g++ 12.2.0", "cuda": "CUDA 13.0.2"}, object_cache=False, dirty=True)
+
+
+def test_how_a_variant_was_made_survives() -> None:
+    facts = Facts.of_name(VariantName.parse("torch-stable-abi211-cpu-x86_64-linux"))
+    metadata = replace(read(FOREIGN), facts=facts, made=MADE)
+    text = metadata.to_json()
+    assert json.loads(text)["kernelyard"]["made"] == {
+        "kernelyard": "0.1.0",
+        "toolchain-lock": "a" * 64,
+        "tools": {"compiler": "g++ 12.2.0", "cuda": "CUDA 13.0.2"},
+        "object-cache": False,
+        "dirty": True,
+    }
+    assert Metadata.from_json(text, path="metadata.json").made == MADE
+
+
+@pytest.mark.parametrize(
+    ("made", "read_as"),
+    [
+        (None, None),
+        ({}, Making(None, None, {}, None, None)),
+        ({"kernelyard": "9", "later": 1, "tools": None}, Making("9", None, {}, None, None)),
+    ],
+)
+def test_a_variant_that_tells_less_or_more_of_how_it_was_made_is_read(made: Any, read_as: Making | None) -> None:
+    facts = Facts.of_name(VariantName.parse("torch-stable-abi211-cpu-x86_64-linux"))
+    document = {**FOREIGN, "kernelyard": {"format": 1, "facts": facts.to_json(), "made": made}}
+    assert read(document).made == read_as
+
+
+def test_how_a_variant_was_made_must_be_of_its_types() -> None:
+    facts = Facts.of_name(VariantName.parse("torch-stable-abi211-cpu-x86_64-linux"))
+    document = {**FOREIGN, "kernelyard": {"format": 1, "facts": facts.to_json(), "made": {"dirty": "no"}}}
+    with pytest.raises(InputError) as caught:
+        read(document)
+    assert caught.value.place is not None
+    assert caught.value.place.key == "kernelyard.made.dirty"

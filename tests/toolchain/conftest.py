@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from urllib3.util import Retry
@@ -54,6 +55,7 @@ class Request:
     authorization: str | None
     status: int = 0
     sent: int = 0
+    host: str | None = None
 
 
 @dataclass
@@ -120,7 +122,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         state = self.state
+        # Who takes this server for a proxy asks for whole addresses.
+        self.path = urlsplit(self.path)._replace(scheme="", netloc="").geturl()
         request = Request(self.path, self.headers.get("Range"), self.headers.get("Authorization"))
+        request.host = self.headers.get("Host")
         state.requests.append(request)
         self.request_ = request
         if state.credentials and request.authorization != basic(*state.credentials):

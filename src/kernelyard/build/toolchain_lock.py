@@ -22,7 +22,7 @@ from kernelyard.store import writing
 from kernelyard.toolchain.assemble import Toolchain, assemble
 from kernelyard.toolchain.locked import UPDATE
 from kernelyard.toolchain.parts import PartSource
-from kernelyard.toolchain.trust import vouched
+from kernelyard.toolchain.trust import check_archives, vouched
 from kernelyard.toolchain.uses import parts_of, uses_of
 
 __all__ = [
@@ -154,8 +154,8 @@ def request_of(plan: VariantPlan) -> Request:
     )
 
 
-def make_ready(source: PartSource, request: Request) -> Toolchain:
-    """Find or fetch what a variant asks for, the way that locks have it.
+def make_ready(source: PartSource, request: Request, *, pinned: bool = True) -> Toolchain:
+    """Find or fetch what a variant asks for; the way that locks have it, or what builds without one take.
 
     Raises:
         EnvironmentProblemError: Something can be neither found nor fetched.
@@ -169,15 +169,16 @@ def make_ready(source: PartSource, request: Request) -> Toolchain:
         stable_abi=request.stable_abi,
         libraries=request.libraries,
         linked=request.linked,
-        pinned=True,
+        pinned=pinned,
     )
 
 
 def check_current(lock: ToolchainLock, platform: str) -> None:
-    """Refuse a lock that another Kernelyard wrote, or that is for another platform.
+    """Refuse a lock that another Kernelyard wrote, that is for another platform, or that names other bytes than known.
 
     Raises:
-        InputError: It is (KY354).
+        InputError: Another Kernelyard wrote it, or it is for another platform (KY354).
+        VerificationError: A wheel in it is not the one that is known (KY351).
     """
     what = None
     if lock.kernelyard != __version__:
@@ -188,6 +189,7 @@ def check_current(lock: ToolchainLock, platform: str) -> None:
         what = f"toolchain.lock is for {lock.platform}, not for {platform}"
     if what is not None:
         raise InputError("KY354", what, hint=UPDATE, place=Place(LOCK_FILE))
+    check_archives(lock)
 
 
 def check_uses(lock: ToolchainLock, plan: VariantPlan, toolchain: Toolchain) -> None:

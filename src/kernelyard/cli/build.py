@@ -31,11 +31,7 @@ def _checked(capabilities: tuple[str, ...]) -> tuple[str, ...]:
     metavar="X.Y",
     help="Compile for this CUDA capability in place of the manifest's; for trying, not for publishing.",
 )
-@click.option(
-    "--pinned-compiler",
-    is_flag=True,
-    help="Compile with a fetched g++ and an old system root, as everywhere, although this machine may have a g++.",
-)
+@click.option("--locked", is_flag=True, help="Use exactly what toolchain.lock names.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Compilers at the same time; one per core by default.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
@@ -44,7 +40,7 @@ def command(
     capabilities: tuple[str, ...],
     jobs: int | None,
     *,
-    pinned_compiler: bool,
+    locked: bool,
     as_json: bool,
 ) -> None:
     """Build the variants of the kernel in FOLDER into FOLDER/build, checked."""
@@ -54,10 +50,11 @@ def command(
 
     built = build_project(
         folder,
-        source=PartSource(Store.default(), pinned_compiler=pinned_compiler),
+        source=PartSource(Store.default()),
         variants=variants,
         capabilities=_checked(capabilities),
         jobs=jobs,
+        locked=locked,
     )
     if as_json:
         emit_json(

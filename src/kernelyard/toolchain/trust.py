@@ -14,9 +14,10 @@ from importlib.resources import files
 
 from kernelyard.errors import VerificationError
 from kernelyard.formats.fields import parse_json_object
-from kernelyard.toolchain.part import Ingredient, Part
+from kernelyard.formats.toolchain_lock import Ingredient, ToolchainLock
+from kernelyard.toolchain.part import Part
 
-__all__ = ["known_wheels", "vouched"]
+__all__ = ["check_archives", "known_wheels", "vouched"]
 
 _TABLE = "records.json"
 
@@ -40,6 +41,20 @@ def known_wheels() -> Mapping[str, Ingredient]:
         for file in wheels.members
         for wheel in [wheels.table(file)]
     }
+
+
+def check_archives(lock: ToolchainLock) -> None:
+    """Refuse a lock that names other bytes than those that are known of a wheel.
+
+    Raises:
+        VerificationError: It does (KY351).
+    """
+    for archive in lock.archives.values():
+        known = known_wheels().get(archive.file)
+        if known is not None and (archive.sha256, archive.record) != (known.sha256, known.record):
+            what = f"the lock's {archive.file} is not the one that Kernelyard knows"
+            hint = "look at who changed toolchain.lock; `kernelyard toolchain lock` makes it anew"
+            raise VerificationError("KY351", what, hint=hint)
 
 
 def vouched(ingredient: Ingredient, part: Part) -> Ingredient:

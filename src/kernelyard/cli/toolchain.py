@@ -1,0 +1,174 @@
+"""``kernelyard toolchain``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kernelyard.cli.output import emit_json, print_table, size_text
+
+if TYPE_CHECKING:
+    from kernelyard.build.toolchain_lock import Change
+    from kernelyard.formats.toolchain_lock import ToolchainLock
+    from kernelyard.toolchain.trail import Step
+
+__all__ = ["command"]
+
+_FOLDER = click.argument("folder", default=".", type=click.Path(path_type=Path))
+_VARIANTS = click.option(
+    "--variant", "variants", multiple=True, metavar="GLOB", help="Only variants whose names match."
+)
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+
+
+@click.group("toolchain")
+def command() -> None:
+    """Look at what variants are built with, lock it, and fetch and verify what is locked."""
+
+
+@command.command("show")
+@_FOLDER
+@_VARIANTS
+@_JSON
+def show(folder: Path, variants: tuple[str, ...], *, as_json: bool) -> None:
+    """Say what the variants of the kernel in FOLDER are built with, and why; fetch nothing."""
+    from kernelyard.build.toolchain_lock import make_ready, requests
+    from kernelyard.project.sources import read_project
+    from kernelyard.store import Store
+    from kernelyard.toolchain.trail import Preview, trail
+
+    source = Preview(Store.default())
+    trails = {}
+    for name, request in requests(read_project(folder), source.platform, variants).items():
+        toolchain = make_ready(source, request, pinned=False)
+        trails[name] = trail(toolchain, request, missing=source.missing)
+    if as_json:
+        emit_json([{"variant": name, "steps": [asdict(step) for step in steps]} for name, steps in trails.items()])
+        return
+    shared: dict[Step, list[str]] = {}
+    for name, steps in trails.items():
+        for step in steps:
+            shared.setdefault(step, []).append(name)
+    for step, names in shared.items():
+        of = "" if len(names) == len(trails) else f"  [{', '.join(names)}]"
+        click.echo(f"{step.role}: {step.found}{of}")
+        click.echo(f"  looked for in: {'; '.join(step.looked)}")
+        click.echo(f"  found: {step.where}")
+        click.echo(f"  taken because: {step.why}")
+
+
+@command.command("lock")
+@_FOLDER
+@_VARIANTS
+@_JSON
+def lock(folder: Path, variants: tuple[str, ...], *, as_json: bool) -> None:
+    """Fetch all that the variants in FOLDER are built with, and write toolchain.lock."""
+    from kernelyard.build.toolchain_lock import make_lock, write_lock
+    from kernelyard.store import Store
+    from kernelyard.toolchain.parts import PartSource
+
+    made = make_lock(folder, PartSource(Store.default()), selection=variants)
+    write_lock(folder, made)
+    _print_lock(made, as_json=as_json)
+
+
+@command.command("update")
+@_FOLDER
+@_JSON
+def update(folder: Path, *, as_json: bool) -> None:
+    """Lock what is used now in place of what FOLDER/toolchain.lock names, and say what changed."""
+    from kernelyard.build.toolchain_lock import changes, make_lock, read_lock, write_lock
+    from kernelyard.store import Store
+    from kernelyard.toolchain.parts import PartSource
+
+    old = read_lock(folder)
+    new = make_lock(folder, PartSource(Store.default(), platform=old.platform), selection=old.selection)
+    found = changes(old, new)
+    write_lock(folder, new)
+    if as_json:
+        emit_json([asdict(change) for change in found])
+        return
+    for change in found:
+        click.echo(_sentence(change))
+    if not found:
+        click.echo("nothing changed")
+
+
+@command.command("fetch")
+@_FOLDER
+@_JSON
+def fetch(folder: Path, *, as_json: bool) -> None:
+    """Fetch all that FOLDER/toolchain.lock names, so that builds from it need no network."""
+    from kernelyard.build.toolchain_lock import check_current, make_ready, read_lock
+    from kernelyard.store import Store
+    from kernelyard.toolchain.parts import PartSource
+
+    locked = read_lock(folder)
+    check_current(locked, locked.platform)
+    source = PartSource(Store.default(), platform=locked.platform, lock=locked)
+    for variant in locked.variants.values():
+        make_ready(source, variant.request)
+    if as_json:
+        emit_json({"parts": list(locked.parts), "bytes-fetched": source.bytes_fetched})
+        return
+    click.echo(f"{len(locked.parts)} parts are in {source.store.root}; {size_text(source.bytes_fetched)} were fetched")
+
+
+@command.command("verify")
+@_FOLDER
+@click.option("--full", is_flag=True, help="Fetch the archives whole too, and compare them with their digests.")
+@_JSON
+def verify(folder: Path, *, full: bool, as_json: bool) -> int:
+    """Compare the files in the store with FOLDER/toolchain.lock, or with what builds would use where there is none."""
+    from kernelyard.build.toolchain_lock import LOCK_FILE, make_lock, read_lock
+    from kernelyard.store import Store
+    from kernelyard.toolchain.parts import PartSource
+    from kernelyard.toolchain.verify import verify_archives, verify_parts
+
+    source = PartSource(Store.default())
+    locked = read_lock(folder) if (folder / LOCK_FILE).exists() else make_lock(folder, source)
+    verdicts = list(verify_parts(source, locked))
+    if full:
+        verdicts += verify_archives(source, locked)
+    if as_json:
+        emit_json([asdict(verdict) for verdict in verdicts])
+    else:
+        print_table(
+            [(verdict.verdict, verdict.name, verdict.detail) for verdict in verdicts], head=("verdict", "what", "")
+        )
+    return _VERIFICATION if any(verdict.verdict == "differs" for verdict in verdicts) else 0
+
+
+#: The status of a command that has found bytes which are not the ones that were promised.
+_VERIFICATION = 4
+
+
+def _print_lock(lock: ToolchainLock, *, as_json: bool) -> None:
+    trusts: dict[str, int] = {}
+    for archive in lock.archives.values():
+        trusts[archive.trust] = trusts.get(archive.trust, 0) + 1
+    if as_json:
+        result = {"digest": lock.digest, "variants": list(lock.variants), "parts": list(lock.parts), "trust": trusts}
+        emit_json(result)
+        return
+    click.echo(f"toolchain.lock: {len(lock.variants)} variants, {len(lock.parts)} parts, {len(lock.archives)} archives")
+    for trust, count in sorted(trusts.items()):
+        click.echo(f"  {count} {_TRUST[trust]}")
+
+
+_TRUST = {
+    "table": "are wheels whose whole bytes Kernelyard knows",
+    "pin": "are packages that were compared with Kernelyard's digest",
+    "index": "were compared with the index's digest",
+    "first-use": "are taken on first use: nothing but the server vouches for them; `toolchain verify --full` compares",
+}
+
+
+def _sentence(change: Change) -> str:
+    if change.role == "variant":
+        return f"new: {change.new}" if change.new else f"gone: {change.old}"
+    of = f"  ({', '.join(change.variants)})" if change.variants else ""
+    return f"{change.role}: {change.old or 'nothing'} -> {change.new or 'nothing'}{of}"

@@ -1,0 +1,103 @@
+"""Why a variant gets the toolchain that it gets: what was looked for, where, what was found, and why it was taken."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelyard.formats.toolchain_lock import Request, Use
+from kernelyard.store import Store
+from kernelyard.toolchain.assemble import Toolchain
+from kernelyard.toolchain.part import Ingredient, Part
+from kernelyard.toolchain.parts import PartSource
+from kernelyard.toolchain.uses import parts_of, uses_of
+
+__all__ = ["Preview", "Step", "trail"]
+
+
+class Preview(PartSource):
+    """A source that fetches nothing: of a part that the store lacks it only says where it would stand.
+
+    Attributes:
+        missing: The ids of those parts.
+    """
+
+    def __init__(self, store: Store, *, platform: str = "x86_64-linux") -> None:
+        super().__init__(store, platform=platform)
+        self.missing: set[str] = set()
+
+    def provide(self, kind: str, key: str, fill: Callable[[Path], Iterable[Ingredient]]) -> Part:
+        """Return a part that the store has, or one of no files that stands for it."""
+        if self.store.get(kind, key) is not None:
+            return super().provide(kind, key, fill)
+        part = Part(self.store.path(kind, key), (), "")
+        self.missing.add(part.id)
+        return part
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One decision.
+
+    Attributes:
+        role: ``compiler``, ``cuda``, ``torch``, ...
+        looked: Where it was looked for, in order.
+        found: What it is.
+        where: The file or folder, or a word for it.
+        why: It was taken.
+    """
+
+    role: str
+    looked: tuple[str, ...]
+    found: str
+    where: str
+    why: str
+
+
+def trail(toolchain: Toolchain, request: Request, *, missing: Iterable[str] = ()) -> tuple[Step, ...]:
+    """Return the decisions behind what a variant is built with.
+
+    Args:
+        toolchain: Of the variant.
+        request: What the variant asks for.
+        missing: The ids of parts that are not in the store yet.
+    """
+    missing = set(missing)
+    return tuple(_step(role, use, toolchain, missing) for role, use in uses_of(toolchain, request).items())
+
+
+def _step(role: str, use: Use, toolchain: Toolchain, missing: set[str]) -> Step:
+    if use.part is not None:
+        return _of_part(role, use, toolchain, missing)
+    looked, where, why = _SHIPPED.get(role) or _on_machine(role, toolchain)
+    return Step(role, looked, use.what, where, why)
+
+
+def _on_machine(role: str, toolchain: Toolchain) -> tuple[tuple[str, ...], str, str]:
+    if role == "compiler":
+        why = "CXX names it" if os.environ.get("CXX") else "CXX is not set, and it is the first g++ on PATH"
+        return ("CXX", "g++ on PATH"), str(toolchain.compiler.path), why
+    tool = {"cmake": toolchain.tools.cmake, "ninja": toolchain.tools.ninja}.get(role)
+    if tool is not None:
+        looked = ("the programs beside this Python", "PATH")
+        return looked, str(tool), "the first that was found; builds from a lock take their own"
+    where = str(toolchain.cuda.root) if role == "cuda" and toolchain.cuda is not None else "on this machine"
+    return ("this machine",), where, "it is named here, and no recipe has it"
+
+
+#: Role -> where what Kernelyard itself carries was looked for, where it is, and why it was taken.
+_SHIPPED = {
+    "floor": (("Kernelyard",), "in the package", "the oldest system that builds promise to run on"),
+    "torch-stubs": (("Kernelyard",), "in the package", "what is linked may refer to these names and to no others"),
+}
+
+
+def _of_part(role: str, use: Use, toolchain: Toolchain, missing: set[str]) -> Step:
+    assert use.part is not None  # noqa: S101 - the caller has looked
+    looked = (f"the store ({use.part})", "the package index and mirrors, by the recipe")
+    if use.part in missing:
+        return Step(role, looked, use.what, "not here yet", "the recipe names it; it is fetched when it is needed")
+    where = str(parts_of(toolchain)[use.part].path)
+    return Step(role, looked, use.what, where, "the recipe names it, and the store has it")

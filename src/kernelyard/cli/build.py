@@ -32,6 +32,11 @@ def _checked(capabilities: tuple[str, ...]) -> tuple[str, ...]:
     help="Compile for this CUDA capability in place of the manifest's; for trying, not for publishing.",
 )
 @click.option("--locked", is_flag=True, help="Use exactly what toolchain.lock names.")
+@click.option(
+    "--pinned-compiler",
+    is_flag=True,
+    help="Compile with a fetched g++ and an old system root, as everywhere, although this machine may have a g++.",
+)
 @click.option("--jobs", type=click.IntRange(min=1), help="Compilers at the same time; one per core by default.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
@@ -41,6 +46,7 @@ def command(
     jobs: int | None,
     *,
     locked: bool,
+    pinned_compiler: bool,
     as_json: bool,
 ) -> None:
     """Build the variants of the kernel in FOLDER into FOLDER/build, checked."""
@@ -50,7 +56,7 @@ def command(
 
     built = build_project(
         folder,
-        source=PartSource(Store.default()),
+        source=PartSource(Store.default(), pinned_compiler=pinned_compiler),
         variants=variants,
         capabilities=_checked(capabilities),
         jobs=jobs,

@@ -10,6 +10,7 @@ import pytest
 
 from kernelyard.build.project import build_project
 from kernelyard.check import check_variant, gather
+from kernelyard.errors import BuildError
 from kernelyard.formats.index import Index
 from kernelyard.formats.metadata import Metadata
 from kernelyard.hub.folder import hash_tree
@@ -60,10 +61,39 @@ def test_a_name_of_a_library_that_is_not_linked_is_found(linked: Path) -> None:
     others = tuple(name for name in library.elf.needed if not name.startswith(("libcublas", "libcuda")))
     unlinked = replace(library, elf=replace(library.elf, needed=others))
     findings = check_variant(replace(evidence, libraries=(unlinked,)))
-    assert {finding.hint for finding in findings if finding.code == "KY102"} == {
+    # cuBLAS comes with libtorch_cuda, the driver's names do not.
+    assert {finding.hint for finding in findings if finding.code == "KY102"} == {'add link = ["cuda"] to its section'}
+    without = replace(library, elf=replace(library.elf, needed=tuple(n for n in others if n != "libtorch_cuda.so")))
+    findings = check_variant(replace(evidence, libraries=(without,)))
+    assert {finding.hint for finding in findings if finding.code == "KY102"} >= {
         'add link = ["cuda"] to its section',
         'add link = ["cublas"] to its section',
     }
+
+
+def test_what_every_torch_with_cuda_brings_need_not_be_linked_but_must_exist(
+    sample: Sample, source: PartSource
+) -> None:
+    root = sample("tiny")
+    other = root / "csrc" / "other.cpp"
+    other.write_text(
+        other.read_text() + "#ifdef CUDA_KERNEL\n#include <cublas_v2.h>\n"
+        "extern cublasStatus_t made(cublasHandle_t* handle) { return cublasCreate(handle); }\n#endif\n"
+    )
+    (built,) = build_project(root, source=source, variants=[CUDA])
+    facts = metadata_of(built.path).facts
+    assert facts is not None
+    assert "cublasCreate_v2" in (facts.undefined or ())
+    needed = facts.needed or ()
+    assert not [name for name in needed if "cublas" in name]
+    assert needed.count("libtorch_cuda.so") == 1
+    other.write_text(other.read_text().replace("cublasCreate(handle)", "cublasNoSuchThing(handle)"))
+    other.write_text(
+        other.read_text().replace("extern cublas", "cublasStatus_t cublasNoSuchThing(void*); extern cublas")
+    )
+    with pytest.raises(BuildError, match="cublasNoSuchThing") as caught:
+        build_project(root, source=source, variants=[CUDA])
+    assert caught.value.code == "KY417"
 
 
 def test_a_library_that_cannot_be_linked_to_is_found(linked: Path) -> None:

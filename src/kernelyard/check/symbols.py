@@ -18,6 +18,7 @@ from kernelyard.toolchain.assemble import TVM_FFI_LIBRARY
 from kernelyard.toolchain.cuda_libraries import library_of_symbol, library_sonames
 from kernelyard.toolchain.floor import load_floor
 from kernelyard.toolchain.python_abi import python_names
+from kernelyard.toolchain.torch_brings import BROUGHT_BY_TORCH, TORCH_CUDA
 from kernelyard.toolchain.torch_names import openmp_names
 
 __all__ = ["check_symbols", "fitting_torch"]
@@ -39,6 +40,8 @@ def check_symbols(evidence: Evidence) -> Iterator[Finding]:
     sonames = library_sonames(evidence.name.backend_version) if evidence.name.backend == "cuda" else {}
     for library in evidence.libraries:
         linked = {name for name, soname in sonames.items() if soname in library.elf.needed}
+        if TORCH_CUDA in library.elf.needed:
+            linked |= BROUGHT_BY_TORCH
         for symbol in library.elf.undefined:
             if library_of_symbol(symbol.name) in linked:
                 continue

@@ -25,6 +25,7 @@ from kernelyard.toolchain.floor import (
 from kernelyard.toolchain.host import HostCompiler, Tools, find_tools
 from kernelyard.toolchain.parts import HeaderLibrary, PartSource, TorchHeaders
 from kernelyard.toolchain.stub import write_empty_stub
+from kernelyard.toolchain.torch_brings import brought_names
 from kernelyard.toolchain.torch_stubs import TorchStubs, provide_torch_stubs
 
 __all__ = ["TVM_FFI_LIBRARY", "Toolchain", "assemble"]
@@ -135,7 +136,7 @@ def assemble(
         floor=floor,
         link=link_line(stubs, cxx=compiler.path, others=tvm_ffi),
         linked=of_toolkit,
-        stubs={name: _torch_stubs(source, of_torch, stable_abi, backend) for name, of_torch in headers.items()},
+        stubs={name: _torch_stubs(source, of_torch, stable_abi, toolkit) for name, of_torch in headers.items()},
         empty_stubs=provide_torch_stubs(source.store, None, backend=backend, cpu=cpu),
     )
 
@@ -145,11 +146,15 @@ def _pinned_tools(source: PartSource) -> Tools:
     return Tools(cmake, ninja, {"cmake": cmake_part, "ninja": ninja_part})
 
 
-def _torch_stubs(source: PartSource, headers: TorchHeaders, stable_abi: Version | None, backend: str) -> TorchStubs:
+def _torch_stubs(
+    source: PartSource, headers: TorchHeaders, stable_abi: Version | None, toolkit: CudaToolkit | None
+) -> TorchStubs:
     """Return the stubs of the torch whose names the results may use: of a stable-ABI build, the oldest promised."""
     cpu = source.platform.partition("-")[0]
     release = stable_abi or (None if headers.nightly else headers.version)
-    stubs = provide_torch_stubs(source.store, release, backend=backend, cpu=cpu)
+    backend = "cpu" if toolkit is None else "cuda"
+    brought = brought_names(toolkit.root / "include") if toolkit is not None else ()
+    stubs = provide_torch_stubs(source.store, release, backend=backend, cpu=cpu, brought=brought)
     if stubs.release is None:
         what = f"torch {release or f'nightly {headers.version}'} on {cpu}"
         _logger.warning("what %s exports is not known: a name that it lacks shows when the kernel is loaded", what)

@@ -10,7 +10,7 @@ missing shows when the kernel is checked or loaded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -20,6 +20,7 @@ from kernelyard.formats.versions import Version
 from kernelyard.store import Store
 from kernelyard.toolchain.python_abi import python_names
 from kernelyard.toolchain.stub import StubSymbol, write_empty_stub, write_stub
+from kernelyard.toolchain.torch_brings import TORCH_CUDA
 from kernelyard.toolchain.torch_exports import TorchExports, load_exports
 from kernelyard.toolchain.torch_names import DEFINITION, is_torch, openmp_names
 
@@ -51,7 +52,9 @@ def torch_libraries(backend: str) -> tuple[str, ...]:
     return tuple(name for name in TORCH_LIBRARIES if backend == "cuda" or "cuda" not in name)
 
 
-def provide_torch_stubs(store: Store, version: Version | None, *, backend: str, cpu: str) -> TorchStubs:
+def provide_torch_stubs(
+    store: Store, version: Version | None, *, backend: str, cpu: str, brought: Iterable[str] = ()
+) -> TorchStubs:
     """Return the stubs of a torch. Those of a release are made once, in 0.6 s, and kept.
 
     Args:
@@ -59,12 +62,14 @@ def provide_torch_stubs(store: Store, version: Version | None, *, backend: str, 
         version: An exact release, or a version that stands for its newest; None for one that is no release, a nightly.
         backend: ``cpu`` or ``cuda``.
         cpu: ``x86_64`` or ``aarch64``.
+        brought: Names that are found behind libtorch_cuda (:mod:`kernelyard.toolchain.torch_brings`).
     """
+    brought = tuple(brought)
     exports = load_exports(version, cpu=cpu) if version is not None else None
     if exports is None:
         digest, name = _digest("no names"), f"torch-{cpu}"
     else:
-        digest = _digest(exports.digest, DEFINITION, sorted(python_names().items()), openmp_names())
+        digest = _digest(exports.digest, DEFINITION, sorted(python_names().items()), openmp_names(), brought)
         name = f"torch-{exports.release}-{cpu}"
 
     def fill(folder: Path) -> None:
@@ -72,19 +77,21 @@ def provide_torch_stubs(store: Store, version: Version | None, *, backend: str, 
             if exports is None:
                 write_empty_stub(folder / soname, soname, cpu=cpu)
             else:
-                write_stub(folder / soname, soname, _symbols(exports, soname), cpu=cpu)
+                write_stub(folder / soname, soname, _symbols(exports, soname, brought), cpu=cpu)
 
     folder = store.provide("stubs", f"{name}-{digest[:16]}", fill)
     libraries = tuple(folder / soname for soname in torch_libraries(backend))
     return TorchStubs(exports.release if exports is not None else None, libraries, digest)
 
 
-def _symbols(exports: TorchExports, soname: str) -> Iterator[StubSymbol]:
+def _symbols(exports: TorchExports, soname: str, brought: Iterable[str]) -> Iterator[StubSymbol]:
     offered: dict[str, SymbolKind] = {
         name: kind for name, kind in exports.libraries.get(soname, {}).items() if is_torch(name)
     }
     if soname == "libtorch_cpu.so":
         offered |= python_names() | dict.fromkeys(openmp_names(), "func")
+    if soname == TORCH_CUDA:
+        offered |= dict.fromkeys(brought, "func")
     return (StubSymbol(name, kind=kind) for name, kind in offered.items())
 
 

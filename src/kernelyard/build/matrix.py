@@ -54,13 +54,21 @@ class MatrixEntry:
     by_default: bool = True
 
 
-def matrix(manifest: Manifest, *, platform: str = "x86_64-linux") -> tuple[MatrixEntry, ...]:
+def matrix(
+    manifest: Manifest, *, platform: str = "x86_64-linux", cuda: Version | None = None
+) -> tuple[MatrixEntry, ...]:
     """Return all variants that a kernel should have on a platform; those that cannot be built say why.
+
+    Args:
+        manifest: Of the kernel.
+        platform: Of the variants.
+        cuda: The toolkit that is built with by default; None for the usual one.
 
     Raises:
         InputError: The stable ABI that the manifest asks for is newer than every supported torch (KY224).
     """
-    return tuple(entry for backend in manifest.general.backends for entry in _of_backend(manifest, backend, platform))
+    backends = manifest.general.backends
+    return tuple(entry for backend in backends for entry in _of_backend(manifest, backend, platform, cuda))
 
 
 def select(entries: Sequence[MatrixEntry], patterns: Sequence[str]) -> tuple[MatrixEntry, ...]:
@@ -106,7 +114,7 @@ def has_left(manifest: Manifest, variant: VariantName) -> bool:
     return str(variant) not in {entry.name for entry in entries if entry.obstacle is None}
 
 
-def _of_backend(manifest: Manifest, backend: str, platform: str) -> Iterator[MatrixEntry]:
+def _of_backend(manifest: Manifest, backend: str, platform: str, cuda: Version | None) -> Iterator[MatrixEntry]:
     settings = manifest.framework
     if isinstance(settings, TorchNoarch):
         variant = VariantName("torch-noarch", None, None, backend, None, "", "")
@@ -118,7 +126,7 @@ def _of_backend(manifest: Manifest, backend: str, platform: str) -> Iterator[Mat
         return
     toolkits = known_toolkits() if backend == "cuda" else (None,)
     entries = [entry for toolkit in toolkits for entry in _of_toolkit(manifest, settings, backend, toolkit, platform)]
-    default = _default(entries)
+    default = _default(entries, cuda)
     yield from (replace(entry, by_default=entry.name in default) for entry in entries)
 
 
@@ -157,16 +165,17 @@ def _obstacle(manifest: Manifest, variant: VariantName) -> str | None:
     return None
 
 
-def _default(entries: Sequence[MatrixEntry]) -> set[str]:
+def _default(entries: Sequence[MatrixEntry], cuda: Version | None) -> set[str]:
     """Return the names of what is built by default, of the variants for one backend.
 
-    Of the toolkits that the manifest allows that is the pinned one nearest to the usual one; of the versions of torch
-    those whose own wheels are for the usual one, and all where the manifest allows none of these.
+    The toolkit is the one that is asked for, else of those that the manifest allows the pinned one nearest to the usual
+    one; the versions of torch are those whose own wheels are for the usual toolkit, and all where the manifest allows
+    none of these.
     """
     pinned = [Version(text) for text in known_cuda()]
     possible = [(entry, _toolkit(entry)) for entry in entries if entry.obstacle is None]
     toolkits = [toolkit for _, toolkit in possible if toolkit is None or toolkit in pinned]
-    chosen = min(toolkits, key=_distance, default=None)
+    chosen = cuda if cuda is not None and None not in toolkits else min(toolkits, key=_distance, default=None)
     of_toolkit = [entry for entry, toolkit in possible if toolkit == chosen]
     usual = [entry for entry in of_toolkit if entry.headers in _usual_headers()]
     return {entry.name for entry in usual or of_toolkit}

@@ -105,7 +105,8 @@ def build_project(
         check_current(locked_by, source.platform)
         source = PartSource(source.store, platform=source.platform, lock=locked_by)
         variants = variants or locked_by.selection
-    chosen = select(matrix(project.manifest, platform=source.platform), variants)
+    own = source.cuda_home.version if source.cuda_home is not None else None
+    chosen = select(matrix(project.manifest, platform=source.platform, cuda=own), variants)
     work = root / WORK_FOLDER
     with writing(work, elsewhere=MOVE_PROJECT):
         work.mkdir(exist_ok=True)

@@ -37,6 +37,11 @@ def _checked(capabilities: tuple[str, ...]) -> tuple[str, ...]:
     is_flag=True,
     help="Compile with a fetched g++ and an old system root, as everywhere, although this machine may have a g++.",
 )
+@click.option(
+    "--cuda-home",
+    metavar="FOLDER",
+    help="Build with the CUDA toolkit in FOLDER, which may be of a version that cannot be fetched.",
+)
 @click.option("--jobs", type=click.IntRange(min=1), help="Compilers at the same time; one per core by default.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
@@ -47,16 +52,21 @@ def command(
     *,
     locked: bool,
     pinned_compiler: bool,
+    cuda_home: str | None,
     as_json: bool,
 ) -> None:
     """Build the variants of the kernel in FOLDER into FOLDER/build, checked."""
     from kernelyard.build.project import build_project
     from kernelyard.store import Store
+    from kernelyard.toolchain.local_cuda import toolkit_at
     from kernelyard.toolchain.parts import PartSource
 
+    if locked and cuda_home is not None:
+        raise click.UsageError("--locked takes the toolkit from toolchain.lock: leave --cuda-home out")
+    home = toolkit_at(cuda_home) if cuda_home is not None else None
     built = build_project(
         folder,
-        source=PartSource(Store.default(), pinned_compiler=pinned_compiler),
+        source=PartSource(Store.default(), pinned_compiler=pinned_compiler, cuda_home=home),
         variants=variants,
         capabilities=_checked(capabilities),
         jobs=jobs,

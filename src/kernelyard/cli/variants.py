@@ -18,15 +18,23 @@ __all__ = ["command"]
 
 @click.command("variants")
 @click.argument("folder", default=".", type=click.Path(path_type=Path))
+@click.option("--cuda-home", metavar="FOLDER", help="Count on the CUDA toolkit in FOLDER.")
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
-def command(folder: Path, *, as_json: bool) -> None:
+def command(folder: Path, *, cuda_home: str | None, as_json: bool) -> None:
     """List the variants that the kernel in FOLDER should have, and which of them can be built here."""
+    from kernelyard.build.availability import obstacles_here
     from kernelyard.build.matrix import matrix
     from kernelyard.project.sources import read_project
+    from kernelyard.store import Store
+    from kernelyard.toolchain.local_cuda import toolkit_at
+    from kernelyard.toolchain.parts import PartSource
 
+    home = toolkit_at(cuda_home) if cuda_home is not None else None
+    source = PartSource(Store.default(), cuda_home=home)
     project = read_project(folder)
-    entries = matrix(project.manifest)
-    obstacles = {entry.name: entry.obstacle or _refusal(project, entry) for entry in entries}
+    entries = matrix(project.manifest, cuda=home.version if home is not None else None)
+    here = obstacles_here(entries, source)
+    obstacles = {entry.name: here[entry.name] or _refusal(project, entry) for entry in entries}
     if as_json:
         emit_json(
             [

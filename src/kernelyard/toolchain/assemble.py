@@ -23,7 +23,8 @@ from kernelyard.toolchain.floor import (
     write_stubs,
 )
 from kernelyard.toolchain.host import HostCompiler, Tools, find_tools
-from kernelyard.toolchain.parts import HeaderLibrary, PartSource, TorchHeaders
+from kernelyard.toolchain.local_cuda import find_toolkit
+from kernelyard.toolchain.parts import HeaderLibrary, PartSource, TorchHeaders, known_cuda
 from kernelyard.toolchain.stub import write_empty_stub
 from kernelyard.toolchain.torch_brings import brought_names
 from kernelyard.toolchain.torch_stubs import TorchStubs, provide_torch_stubs
@@ -114,8 +115,9 @@ def assemble(
     """
     # What costs nothing comes first: there is no use in fetching 100 MB for a machine without a compiler.
     tools = _pinned_tools(source) if pinned else find_tools()
-    compiler = choose_compiler(source, cuda, pinned=pinned)
-    toolkit = source.cuda(cuda) if cuda is not None else None
+    own = _own_toolkit(source, cuda) if cuda is not None and not pinned else None
+    compiler = choose_compiler(source, cuda, newest=own.newest_gcc if own else None, pinned=pinned)
+    toolkit = own or (source.cuda(cuda) if cuda is not None else None)
     headers = {}
     for wanted in torch:
         of_torch = wanted if isinstance(wanted, TorchHeaders) else source.torch_headers(wanted)
@@ -141,6 +143,16 @@ def assemble(
     )
 
 
+def _own_toolkit(source: PartSource, cuda: Version) -> CudaToolkit | None:
+    """Return the toolkit that the user names, or, of a version that nobody can fetch, one that the machine has."""
+    if source.cuda_home is not None and source.cuda_home.version == cuda:
+        return source.cuda_home.toolkit()
+    found = None if f"{cuda.major}.{cuda.minor}" in known_cuda() else find_toolkit(cuda)
+    if found is not None:
+        _logger.info("CUDA %s is that of %s: %s", cuda, found.said_by, found.root)
+    return found.toolkit() if found is not None else None
+
+
 def _pinned_tools(source: PartSource) -> Tools:
     (cmake, cmake_part), (ninja, ninja_part) = source.tool("cmake"), source.tool("ninja")
     return Tools(cmake, ninja, {"cmake": cmake_part, "ninja": ninja_part})
@@ -153,7 +165,7 @@ def _torch_stubs(
     cpu = source.platform.partition("-")[0]
     release = stable_abi or (None if headers.nightly else headers.version)
     backend = "cpu" if toolkit is None else "cuda"
-    brought = brought_names(toolkit.root / "include") if toolkit is not None else ()
+    brought = brought_names(toolkit.include) if toolkit is not None else ()
     stubs = provide_torch_stubs(source.store, release, backend=backend, cpu=cpu, brought=brought)
     if stubs.release is None:
         what = f"torch {release or f'nightly {headers.version}'} on {cpu}"

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
 
 from kernelyard.errors import EnvironmentProblemError
 from kernelyard.formats.versions import Version
 from kernelyard.toolchain.host import HostCompiler, find_compiler, other_compilers
 from kernelyard.toolchain.parts import PartSource, known_cuda
-from kernelyard.toolchain.pinned_compiler import find_pinned_compiler
+from kernelyard.toolchain.pinned_compiler import find_pinned_compiler, pinned_compiler_obstacle
 
-__all__ = ["choose_compiler"]
+__all__ = ["choose_compiler", "compiler_obstacle"]
 
 _logger = logging.getLogger("kernelyard.toolchain")
 
@@ -34,33 +33,17 @@ def choose_compiler(
         EnvironmentProblemError: What ``CXX`` names is not there (KY321), does not work (KY322) or is too new for the
             toolkit (KY324); or no compiler fits and the pinned one cannot be had, with the same codes.
     """
-    if newest is None and cuda is not None:
-        pin = known_cuda().get(f"{cuda.major}.{cuda.minor}")
-        newest = pin["newest-gcc"] if pin else None
+    newest = newest or _newest_gcc(cuda)
     if pinned or source.pinned_compiler:
         return find_pinned_compiler(source, newest=newest)
-    if os.environ.get("CXX"):
-        compiler = find_compiler()
-        if not _fits(compiler, newest):
-            hint = f"install g++-{newest}, and set CXX=g++-{newest} or leave CXX out"
-            raise EnvironmentProblemError("KY324", _too_new(compiler, cuda, newest).what, hint=hint)
+    compiler, refused = _of_this_machine(cuda, newest)
+    if compiler is not None:
+        if refused is not None:
+            _logger.info("%s: taking %s, %s", refused.what, compiler.path.name, compiler.version)
         return compiler
-    return _of_this_machine(source, cuda, newest)
-
-
-def _of_this_machine(source: PartSource, cuda: Version | None, newest: int | None) -> HostCompiler:
-    refused: EnvironmentProblemError | None = None
-    for number, compiler in enumerate(_compilers()):
-        if isinstance(compiler, EnvironmentProblemError):
-            refused = compiler
-        elif _fits(compiler, newest):
-            if number:
-                why = refused.what if refused else ""
-                _logger.info("%s: taking %s, %s", why, compiler.path.name, compiler.version)
-            return compiler
-        else:
-            refused = refused or _too_new(compiler, cuda, newest)
-    assert refused is not None  # noqa: S101 - `_compilers` begins with a compiler or a reason
+    assert refused is not None  # noqa: S101 - where there is no compiler there is a reason
+    if os.environ.get("CXX"):
+        raise refused
     try:
         compiler = find_pinned_compiler(source, newest=newest)
     except EnvironmentProblemError as error:
@@ -70,13 +53,45 @@ def _of_this_machine(source: PartSource, cuda: Version | None, newest: int | Non
     return compiler
 
 
-def _compilers() -> Iterator[HostCompiler | EnvironmentProblemError]:
-    """Yield the compilers of the machine, the usual one first, or the reason why that one is none."""
+def compiler_obstacle(source: PartSource, cuda: Version | None, *, newest: int | None = None) -> str | None:
+    """Return why there is no compiler for a toolkit, and what would help; None where there is one, or may be fetched.
+
+    Arguments are those of :func:`choose_compiler`. Nothing is fetched.
+    """
+    newest = newest or _newest_gcc(cuda)
+    why = None
+    if not source.pinned_compiler:
+        compiler, refused = _of_this_machine(cuda, newest)
+        if compiler is not None:
+            return None
+        if refused is not None:
+            why = f"{refused.what}: {refused.hint}"
+            if os.environ.get("CXX"):
+                return why
+    lacking = pinned_compiler_obstacle(source, newest=newest)
+    return lacking and (f"{why}; {lacking}" if why else lacking)
+
+
+def _of_this_machine(
+    cuda: Version | None, newest: int | None
+) -> tuple[HostCompiler | None, EnvironmentProblemError | None]:
+    """Return the compiler of this machine that a toolkit takes, and why it is not the usual one."""
     try:
-        yield find_compiler()
+        usual = find_compiler()
     except EnvironmentProblemError as error:
-        yield error
-    yield from other_compilers()
+        refused = error
+    else:
+        if _fits(usual, newest):
+            return usual, None
+        refused = _too_new(usual, cuda, newest)
+    if os.environ.get("CXX"):
+        return None, refused
+    return next((compiler for compiler in other_compilers() if _fits(compiler, newest)), None), refused
+
+
+def _newest_gcc(cuda: Version | None) -> int | None:
+    pin = known_cuda().get(f"{cuda.major}.{cuda.minor}") if cuda is not None else None
+    return pin["newest-gcc"] if pin else None
 
 
 def _fits(compiler: HostCompiler, newest: int | None) -> bool:
@@ -84,8 +99,8 @@ def _fits(compiler: HostCompiler, newest: int | None) -> bool:
 
 
 def _too_new(compiler: HostCompiler, cuda: Version | None, newest: int | None) -> EnvironmentProblemError:
-    return EnvironmentProblemError(
-        "KY324",
-        f"g++ {compiler.version} is too new for CUDA {cuda}, which takes g++ up to {newest}",
-        hint=f"install g++-{newest}",
-    )
+    hint = f"install g++-{newest}"
+    if os.environ.get("CXX"):
+        hint += f", and set CXX=g++-{newest} or leave CXX out"
+    what = f"g++ {compiler.version} is too new for CUDA {cuda}, which takes g++ up to {newest}"
+    return EnvironmentProblemError("KY324", what, hint=hint)

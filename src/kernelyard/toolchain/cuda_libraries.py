@@ -54,7 +54,7 @@ class LinkedLibrary:
 
 
 def library_sonames(cuda: Version | None) -> dict[str, str]:
-    """Return library -> SONAME for a toolkit, of what can be linked; empty for a toolkit that is not pinned."""
+    """Return library -> SONAME for a toolkit, of what can be linked; empty for a major version that is not pinned."""
     return {name: pin["soname"] for name, pin in _pins(cuda).items()}
 
 
@@ -89,9 +89,15 @@ def linked_libraries(source: PartSource, cuda: Version, names: Iterable[str]) ->
 
 
 def _pins(cuda: Version | None) -> Mapping[str, Mapping[str, Any]]:
-    pin = known_cuda().get(f"{cuda.major}.{cuda.minor}", {}) if cuda is not None else {}
-    libraries: Mapping[str, Mapping[str, Any]] = pin.get("libraries", {})
-    return libraries
+    """Return the libraries of a toolkit. One that is not pinned has those of its major version, and their headers."""
+    if cuda is None:
+        return {}
+    pinned: dict[Version, Mapping[str, Mapping[str, Any]]]
+    pinned = {Version(version): pin["libraries"] for version, pin in known_cuda().items()}
+    if cuda in pinned:
+        return pinned[cuda]
+    relatives = [libraries for version, libraries in pinned.items() if version.major == cuda.major]
+    return {name: {"soname": library["soname"]} for name, library in relatives[0].items()} if relatives else {}
 
 
 def _provide_stubs(source: PartSource, pins: Mapping[str, Mapping[str, Any]]) -> Path:

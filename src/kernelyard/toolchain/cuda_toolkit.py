@@ -45,7 +45,8 @@ class CudaToolkit:
         newest_gcc: The newest major version of gcc that its nvcc takes.
         digest: Of its files.
         part: What it was made of; None for a toolkit that the machine brings.
-        libraries: The folder of its libraries, below ``root``.
+        headers: The folder of its headers, below ``root`` or absolute.
+        libraries: The folder of its libraries, below ``root`` or absolute.
         static_runtime: Whether it has a static runtime; without, kernels need the shared one, which torch brings.
     """
 
@@ -56,6 +57,7 @@ class CudaToolkit:
     newest_gcc: int
     digest: str
     part: Part | None = None
+    headers: str = "include"
     libraries: str = "lib"
     static_runtime: bool = True
 
@@ -63,6 +65,11 @@ class CudaToolkit:
     def nvcc(self) -> Path:
         """The compiler driver."""
         return self.root / "bin" / "nvcc"
+
+    @property
+    def include(self) -> Path:
+        """The folder of its headers."""
+        return self.root / self.headers
 
     @property
     def runtime(self) -> Path:

@@ -85,7 +85,7 @@ def other_compilers() -> Iterator[HostCompiler]:
                 yield ask_compiler(Path(path))
 
 
-def ask_compiler(path: Path, part: Part | None = None) -> HostCompiler:
+def ask_compiler(path: Path) -> HostCompiler:
     """Return the compiler that a program is.
 
     Raises:
@@ -96,7 +96,7 @@ def ask_compiler(path: Path, part: Part | None = None) -> HostCompiler:
     if not re.fullmatch(r"\d+(\.\d+)*", version) or "clang" in banner.lower():
         hint = "set CXX to a g++; clang is not supported yet"
         raise EnvironmentProblemError("KY322", f"not a g++: {path} ({banner or 'says nothing'})", hint=hint)
-    return HostCompiler(path.absolute(), version, banner, part)
+    return HostCompiler(path.absolute(), version, banner)
 
 
 def find_tools() -> Tools:

@@ -29,7 +29,9 @@ from kernelyard.toolchain.cuda_toolkit import (
     complete_debian_layout,
     complete_layout,
 )
+from kernelyard.toolchain.debian_mirror import DebianPin
 from kernelyard.toolchain.debian_packages import DebianPackages, as_ingredient, known_debian
+from kernelyard.toolchain.local_cuda import FoundToolkit
 from kernelyard.toolchain.locked import check_part, locked_wheel
 from kernelyard.toolchain.package_index import PackageIndex
 from kernelyard.toolchain.part import Ingredient, Part, provide_part
@@ -109,6 +111,7 @@ class PartSource:
         platform: That the results are for.
         lock: What parts must be; without one they are what recipes and the index say.
         pinned_compiler: Whether to compile with a fetched compiler although the machine may have one.
+        cuda_home: The toolkit that is taken for its version, in place of a fetched one.
         debian: Unpacks Debian packages into the same store.
         bytes_fetched: Bytes that came over the network so far.
     """
@@ -120,11 +123,13 @@ class PartSource:
         platform: str = "x86_64-linux",
         lock: ToolchainLock | None = None,
         pinned_compiler: bool = False,
+        cuda_home: FoundToolkit | None = None,
     ) -> None:
         self.store = store
         self.platform = platform
         self.lock = lock
         self.pinned_compiler = pinned_compiler
+        self.cuda_home = cuda_home
         self.debian = DebianPackages(store)
         self._index: PackageIndex | None = None
 
@@ -153,19 +158,16 @@ class PartSource:
         return part
 
     def cuda(self, version: Version) -> CudaToolkit:
-        """Return a CUDA toolkit.
+        """Return a pinned CUDA toolkit.
 
         Raises:
             EnvironmentProblemError: It is not pinned (KY315), or cannot be fetched.
         """
         pin = known_cuda().get(f"{version.major}.{version.minor}")
         if pin is None:
-            raise EnvironmentProblemError(
-                "KY315", f"there is no recipe for CUDA {version}", hint=f"known are {', '.join(known_cuda())}"
-            )
-        cpu = self.platform.partition("-")[0]
-        packages = known_debian()[f"{pin['debian']}-{cpu}"] if "debian" in pin else ()
-        description = repr((self.platform, pin.get("strip"), pin["wheels"], _LAYOUT, *(deb.sha256 for deb in packages)))
+            hint = f"there are for {', '.join(known_cuda())}; install it, and name its folder with --cuda-home"
+            raise EnvironmentProblemError("KY315", f"there is no recipe for CUDA {version}", hint=hint)
+        packages = self._compiler_packages(pin)
 
         def fill(folder: Path) -> Iterator[Ingredient]:
             if packages:
@@ -179,7 +181,7 @@ class PartSource:
                 raise EnvironmentProblemError("KY313", f"the archives of CUDA {version} lack {', '.join(missing)}")
             (complete_debian_layout if packages else complete_layout)(folder)
 
-        part = self.provide("toolkits", f"cuda-{pin['release']}-{_key(description)}", fill)
+        part = self.provide("toolkits", self._cuda_key(pin), fill)
         return CudaToolkit(
             version=version,
             release=pin["release"],
@@ -190,6 +192,20 @@ class PartSource:
             part=part,
             static_runtime=part.path.joinpath("lib", "libcudart_static.a").is_file(),
         )
+
+    def has_cuda(self, version: Version) -> bool:
+        """Whether a pinned toolkit is in the store, so that nothing need be fetched."""
+        pin = known_cuda().get(f"{version.major}.{version.minor}")
+        return pin is not None and self.store.get("toolkits", self._cuda_key(pin)) is not None
+
+    def _cuda_key(self, pin: Mapping[str, Any]) -> str:
+        packages = (package.sha256 for package in self._compiler_packages(pin))
+        description = repr((self.platform, pin.get("strip"), pin["wheels"], _LAYOUT, *packages))
+        return f"cuda-{pin['release']}-{_key(description)}"
+
+    def _compiler_packages(self, pin: Mapping[str, Any]) -> tuple[DebianPin, ...]:
+        """Return the Debian packages of a toolkit whose compiler is not on the index."""
+        return known_debian()[f"{pin['debian']}-{self.platform.partition('-')[0]}"] if "debian" in pin else ()
 
     def torch_headers(self, version: Version) -> TorchHeaders:
         """Return the headers of a torch version, of its newest patch release.

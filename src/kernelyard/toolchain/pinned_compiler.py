@@ -20,14 +20,16 @@ from pathlib import Path
 from kernelyard.errors import EnvironmentProblemError
 from kernelyard.toolchain.deb_package import Selection
 from kernelyard.toolchain.debian_packages import as_ingredient, known_debian
-from kernelyard.toolchain.host import HostCompiler, ask_compiler
+from kernelyard.toolchain.host import HostCompiler
 from kernelyard.toolchain.part import Ingredient
 from kernelyard.toolchain.parts import PartSource
 
-__all__ = ["PINNED_GCC", "find_pinned_compiler"]
+__all__ = ["PINNED_GCC", "find_pinned_compiler", "pinned_compiler_obstacle"]
 
 _logger = logging.getLogger("kernelyard.toolchain")
 
+#: Of the entries in the store.
+_KIND = "compilers"
 #: The major versions of gcc that there are, the usual one first.
 PINNED_GCC = (12, 11)
 #: What the programs are made for.
@@ -71,11 +73,10 @@ def find_pinned_compiler(source: PartSource, *, newest: int | None = None) -> Ho
 
     Raises:
         EnvironmentProblemError: There is none for this machine, this platform or that version (KY361), or it cannot be
-            fetched or run.
+            fetched.
     """
     recipe = _recipe(source.platform, newest)
     pins = [known_debian()[name] for name in recipe.packages]
-    made_of = repr((_LAYOUT, recipe, _THREADS, [pin.sha256 for packages in pins for pin in packages], _template()))
 
     def fill(folder: Path) -> Iterator[Ingredient]:
         size = sum(pin.size for packages in pins for pin in packages)
@@ -85,9 +86,28 @@ def find_pinned_compiler(source: PartSource, *, newest: int | None = None) -> Ho
             yield from map(as_ingredient, packages)
         _write_launchers(folder, recipe)
 
-    key = f"g++-{recipe.major}-{source.platform}-{sha256(made_of.encode()).hexdigest()[:16]}"
-    part = source.provide("compilers", key, fill)
-    return ask_compiler(part.path / recipe.program, part)
+    part = source.provide(_KIND, _key(recipe, source.platform), fill)
+    version = next(pin.version for pin in pins[0] if pin.name.startswith(f"gcc-{recipe.major}"))
+    program = part.path / recipe.program
+    banner = f"{program.name} (Debian {version}) {version.partition('-')[0]}"
+    return HostCompiler(program, version.partition("-")[0], banner, part)
+
+
+def pinned_compiler_obstacle(source: PartSource, *, newest: int | None = None) -> str | None:
+    """Return why there is no pinned g++, and what would help; None where it is here or may be fetched."""
+    try:
+        recipe = _recipe(source.platform, newest)
+        if source.store.get(_KIND, _key(recipe, source.platform)) is None:
+            _ = source.debian.mirror
+    except EnvironmentProblemError as error:
+        return f"{error.what}: {error.hint}"
+    return None
+
+
+def _key(recipe: _Recipe, target: str) -> str:
+    packages = [pin.sha256 for name in recipe.packages for pin in known_debian()[name]]
+    made_of = sha256(repr((_LAYOUT, recipe, _THREADS, packages, _template())).encode()).hexdigest()
+    return f"g++-{recipe.major}-{target}-{made_of[:16]}"
 
 
 def _recipe(target: str, newest: int | None) -> _Recipe:

@@ -2,6 +2,10 @@
 
 # Capabilities are given per source, as -gencode.
 set(CMAKE_CUDA_ARCHITECTURES OFF)
+# Of sources without torch, as for C++; an old nvcc knows less.
+if(NOT DEFINED KERNELYARD_CUDA_STANDARD)
+  set(KERNELYARD_CUDA_STANDARD 20)
+endif()
 
 # One option for nvcc per machine code: 9.0a -> sm_90a; 12.1+PTX -> sm_121, and compute_121 for what comes after it.
 function(kernelyard_gencode result)
@@ -57,7 +61,7 @@ function(kernelyard_device_code target)
     endif()
   endforeach()
   if(NOT arg_USES MATCHES "torch_")
-    target_compile_features(${target} PRIVATE cuda_std_20)
+    target_compile_features(${target} PRIVATE cuda_std_${KERNELYARD_CUDA_STANDARD})
   endif()
   if(arg_RELOCATABLE)
     kernelyard_relocatable(${target} ${arg_ARCHITECTURES})

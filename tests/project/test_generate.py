@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,16 @@ def test_the_toolchain_file_quotes_what_cmake_and_the_linker_would_take_apart(
     at = lines.index('set("KERNELYARD_CUDA_INCLUDE"')
     assert lines[at + 1].strip() == "/here/cuda/include /here/cuda/include/cccl)"
     assert 'set(KERNELYARD_STANDARD_LIBRARIES "/here/stubs/libc.so \\"/here/a b.a\\"")' in lines
+
+
+def test_the_store_is_named_so_that_no_result_tells_where_it_was(
+    sample: Sample, make_toolchain: MakeToolchain, make_plans: MakePlans
+) -> None:
+    project = read_project(sample("axpy"))
+    folder = project.root / ".kernelyard" / "cpu"
+    plans = make_plans(project, "torch211-cxx11-cpu-x86_64-linux")
+    write_project(project, plans, replace(make_toolchain(cuda=False), store=Path("/here/a store")), folder)
+    assert 'set(KERNELYARD_STORE "/here/a store")\n' in (folder / "cmake" / "machine" / "toolchain.cmake").read_text()
 
 
 def test_flags_are_one_string_of_which_cmake_takes_nothing_for_its_own(

@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 #: Changes when the generated files change what a build does: macros, flags, the layout of a variant.
-_TEMPLATES = 4
+_TEMPLATES = 5
 _LENGTH = 12
 
 

@@ -19,7 +19,7 @@ from kernelyard.build.identity import build_id, extension_name, source_contents,
 from kernelyard.build.matrix import MatrixEntry, has_left, matrix, select
 from kernelyard.build.package import Build, package_variant
 from kernelyard.build.source_state import source_state
-from kernelyard.build.toolchain_lock import check_current, check_uses, read_lock, request_of
+from kernelyard.build.toolchain_lock import check_current, check_request, check_uses, read_lock, request_of
 from kernelyard.errors import InputError, Place
 from kernelyard.formats.index import Index, VariantEntry
 from kernelyard.formats.manifest import Manifest
@@ -220,9 +220,6 @@ def _build_group(
 ) -> Iterator[BuiltVariant]:
     started = time.monotonic()
     toolchain = _toolchain(source, jobs) if jobs[0].plan.compiled else None
-    if toolchain is not None and source.lock is not None:
-        for job in jobs:
-            check_uses(source.lock, job.plan, toolchain)
     builds = [_prepare(project, job.plan, toolchain, folder, source.lock) for job in jobs]
     if toolchain is not None:
         write_project(project, [job.plan for job in jobs], toolchain, folder)
@@ -262,7 +259,10 @@ def _prepare(
 
 def _toolchain(source: PartSource, jobs: Sequence[_Job]) -> Toolchain:
     asked = [request_of(job.plan) for job in jobs]
-    return assemble(
+    for job in jobs:
+        if source.lock is not None:
+            check_request(source.lock, job.plan)
+    toolchain = assemble(
         source,
         backend=asked[0].backend,
         cuda=asked[0].cuda,
@@ -272,6 +272,10 @@ def _toolchain(source: PartSource, jobs: Sequence[_Job]) -> Toolchain:
         linked=sorted({name for request in asked for name in request.linked}),
         pinned=source.lock is not None,
     )
+    for job in jobs:
+        if source.lock is not None:
+            check_uses(source.lock, job.plan, toolchain)
+    return toolchain
 
 
 def _cores() -> int:

@@ -30,6 +30,7 @@ __all__ = [
     "Change",
     "changes",
     "check_current",
+    "check_request",
     "check_uses",
     "make_lock",
     "make_ready",
@@ -192,26 +193,36 @@ def check_current(lock: ToolchainLock, platform: str) -> None:
     check_archives(lock)
 
 
-def check_uses(lock: ToolchainLock, plan: VariantPlan, toolchain: Toolchain) -> None:
-    """Refuse to build a variant with anything else than what is locked.
+def check_request(lock: ToolchainLock, plan: VariantPlan) -> None:
+    """Refuse a lock that does not have a variant as the manifest has it by now.
 
     Raises:
-        InputError: The lock does not have the variant, or has it with other requests (KY354).
-        VerificationError: Something is not what is locked (KY355).
+        InputError: The lock does not have the variant, or has it with another request (KY354).
     """
-    locked, request = lock.variants.get(plan.name), request_of(plan)
-    place = Place(LOCK_FILE, key=f"variants.{plan.name}")
+    locked, place = lock.variants.get(plan.name), _place(plan)
     if locked is None:
         hint = "`kernelyard toolchain lock`, with --variant for some, locks it"
         raise InputError("KY354", "the lock does not have this variant", hint=hint, place=place)
-    if locked.request != request:
+    if locked.request != request_of(plan):
         raise InputError("KY354", "the manifest asks for something else by now", hint=UPDATE, place=place)
-    found = uses_of(toolchain, request)
-    for role in sorted({*locked.uses, *found}):
-        one, other = locked.uses.get(role), found.get(role)
+
+
+def check_uses(lock: ToolchainLock, plan: VariantPlan, toolchain: Toolchain) -> None:
+    """Refuse to build a variant of a lock with anything else than what is locked.
+
+    Raises:
+        VerificationError: Something is not what is locked (KY355).
+    """
+    locked, found, place = lock.variants[plan.name].uses, uses_of(toolchain, request_of(plan)), _place(plan)
+    for role in sorted({*locked, *found}):
+        one, other = locked.get(role), found.get(role)
         if one != other:
             what = f"{role} is not what is locked: {_shown(one, other)}, and here is {_shown(other, one)}"
             raise VerificationError("KY355", what, hint=UPDATE, place=place)
+
+
+def _place(plan: VariantPlan) -> Place:
+    return Place(LOCK_FILE, key=f"variants.{plan.name}")
 
 
 def changes(old: ToolchainLock, new: ToolchainLock) -> tuple[Change, ...]:

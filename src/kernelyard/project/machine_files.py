@@ -76,6 +76,9 @@ def _toolchain_file(toolchain: Toolchain) -> str:
     for name, path in compilers.items():
         # Whoever names another on the command line gets it.
         lines += [f"if(NOT DEFINED {name})", f"  set({name} {quoted(path)})", "endif()"]
+    if toolchain.store:
+        # Headers in it know where they stand, by __FILE__.
+        settings["KERNELYARD_STORE"] = toolchain.store.as_posix()
     lines += [f"set({name} {quoted(value)})" for name, value in settings.items()]
     if toolchain.cuda:
         include = toolchain.cuda.include.as_posix()

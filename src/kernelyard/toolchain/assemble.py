@@ -53,6 +53,7 @@ class Toolchain:
         linked: Libraries of the toolkit that kernels are linked to, by name: ``cublas``.
         stubs: What a link gets in place of torch's libraries, by torch version like ``torch``.
         empty_stubs: What it gets in place of those of any other torch.
+        store: Where parts are kept; None where no part is used.
     """
 
     platform: str
@@ -66,6 +67,7 @@ class Toolchain:
     linked: Mapping[str, LinkedLibrary] = field(default_factory=dict)
     stubs: Mapping[str, TorchStubs] = field(default_factory=dict)
     empty_stubs: TorchStubs | None = None
+    store: Path | None = None
 
     def digest(self, *, torch: str | None, libraries: Iterable[str], linked: Iterable[str] = ()) -> str:
         """Return the digest of what decides what a variant's bytes are, by the headers and libraries that it uses."""
@@ -140,6 +142,7 @@ def assemble(
         linked=of_toolkit,
         stubs={name: _torch_stubs(source, of_torch, stable_abi, toolkit) for name, of_torch in headers.items()},
         empty_stubs=provide_torch_stubs(source.store, None, backend=backend, cpu=cpu),
+        store=source.store.root,
     )
 
 

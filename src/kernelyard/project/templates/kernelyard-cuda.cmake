@@ -47,10 +47,12 @@ function(kernelyard_device_code target)
   # The two options that every CUDA project for torch passes, and compression, which costs milliseconds and saves three
   # quarters of the file; then for the host's part of a source what C++ gets, see kernelyard_configure.
   list(APPEND options --expt-relaxed-constexpr --expt-extended-lambda -Xfatbin=-compress-all -Xcompiler=-fno-gnu-unique)
+  # prefix_map is that of kernelyard_configure, which calls this. In quotes of its own: nvcc splits at spaces.
+  list(TRANSFORM prefix_map PREPEND "-Xcompiler=\"")
+  list(TRANSFORM prefix_map APPEND "\"")
   target_compile_options(${target} PRIVATE
     "$<$<COMPILE_LANGUAGE:CUDA>:${options}>"
-    # In quotes of its own: nvcc splits what it passes on at spaces.
-    "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<NOT:$<CONFIG:Debug>>>:-Xcompiler=\"-ffile-prefix-map=${KERNEL_DIR}=.\">")
+    "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<NOT:$<CONFIG:Debug>>>:${prefix_map}>")
   if(arg_DEVICE_FLAGS)
     target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:${arg_DEVICE_FLAGS}>")
   endif()

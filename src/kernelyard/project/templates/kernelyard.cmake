@@ -46,6 +46,9 @@ function(kernelyard_configure target)
   # compiler makes such symbols of them.
   # -ffile-prefix-map: __FILE__ and debug information name no folder of this machine. A debugger would miss it.
   set(prefix_map "-ffile-prefix-map=${KERNEL_DIR}=.")
+  if(KERNELYARD_STORE)
+    list(APPEND prefix_map "-ffile-prefix-map=${KERNELYARD_STORE}=kernelyard")
+  endif()
   target_compile_options(${target} PRIVATE
     "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-gnu-unique>"
     "$<$<AND:$<COMPILE_LANGUAGE:CXX,OBJCXX>,$<NOT:$<CONFIG:Debug>>>:${prefix_map}>")

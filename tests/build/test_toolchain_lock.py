@@ -1,0 +1,263 @@
+"""What a project's lock says, and how a build is held against it; nothing is compiled."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelyard import __version__
+from kernelyard.build.compile import compile_variants
+from kernelyard.build.identity import templates_digest
+from kernelyard.build.isolation import without_network
+from kernelyard.build.linker import WITHOUT_TRANSLATION
+from kernelyard.build.source_state import SourceState, source_state
+from kernelyard.build.toolchain_lock import (
+    Change,
+    changes,
+    check_current,
+    read_lock,
+    requests,
+    write_lock,
+)
+from kernelyard.errors import InputError, KernelyardError, MissingError, VerificationError
+from kernelyard.formats.toolchain_lock import LockedVariant, Request, ToolchainLock, Use
+from kernelyard.formats.versions import Version
+from kernelyard.project.sources import read_project
+from kernelyard.toolchain.host import Tools
+from kernelyard.toolchain.trust import known_wheels
+
+#: Takes the digest of a lock, or None.
+See = Callable[[str | None], dict[str, Any]]
+
+A, B = "a" * 64, "b" * 64
+CPU = "torch-stable-abi211-cpu-x86_64-linux"
+CUDA = "torch-stable-abi211-cu130-x86_64-linux"
+REQUEST = Request("cpu", None, Version("2.11"), Version("2.11"))
+USES = {"compiler": Use("g++ 12", A), "torch": Use("torch 2.11.0", A)}
+LOCK = ToolchainLock(
+    kernelyard=__version__,
+    templates=templates_digest(),
+    platform="x86_64-linux",
+    selection=(),
+    archives={},
+    parts={},
+    variants={CPU: LockedVariant(REQUEST, USES), CUDA: LockedVariant(REQUEST, USES)},
+)
+
+
+def failure(of: Callable[[], object], kind: type[KernelyardError]) -> KernelyardError:
+    with pytest.raises(KernelyardError) as caught:
+        of()
+    assert type(caught.value) is kind
+    return caught.value
+
+
+def test_a_lock_is_written_whole_and_read_again(tmp_path: Path) -> None:
+    write_lock(tmp_path, LOCK)
+    write_lock(tmp_path, replace(LOCK, selection=("*-cpu-*",)))
+    assert [path.name for path in tmp_path.iterdir()] == ["toolchain.lock"]
+    assert read_lock(tmp_path) == replace(LOCK, selection=("*-cpu-*",))
+
+
+def test_a_project_without_a_lock_says_how_to_make_one(tmp_path: Path) -> None:
+    error = failure(lambda: read_lock(tmp_path), MissingError)
+    assert (error.code, error.exit_code) == ("KY353", 1)
+    assert "kernelyard toolchain lock" in error.hint
+
+
+def test_a_lock_of_now_is_current() -> None:
+    check_current(LOCK, "x86_64-linux")
+
+
+@pytest.mark.parametrize(
+    ("lock", "platform", "said"),
+    [
+        (replace(LOCK, kernelyard="0.0.1"), "x86_64-linux", f"of Kernelyard 0.0.1, and this is {__version__}"),
+        (replace(LOCK, templates=A), "x86_64-linux", "projects are generated otherwise"),
+        (LOCK, "aarch64-linux", "for x86_64-linux, not for aarch64-linux"),
+    ],
+)
+def test_a_lock_of_another_kernelyard_or_platform_is_outdated(lock: ToolchainLock, platform: str, said: str) -> None:
+    error = failure(lambda: check_current(lock, platform), InputError)
+    assert (error.code, error.exit_code) == ("KY354", 2)
+    assert said in error.what
+    assert "kernelyard toolchain update" in error.hint
+
+
+def test_a_lock_that_names_another_wheel_than_the_known_one_is_refused() -> None:
+    wheel = next(iter(known_wheels().values()))
+    lock = replace(LOCK, archives={wheel.file: replace(wheel, sha256=A, record=B)})
+    error = failure(lambda: check_current(lock, "x86_64-linux"), VerificationError)
+    assert (error.code, error.exit_code) == ("KY351", 4)
+
+
+def test_the_digest_of_the_templates_is_that_of_their_content(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    before = templates_digest()
+    monkeypatch.setattr("kernelyard.build.identity.files", lambda _: tmp_path)
+    tmp_path.joinpath("templates").mkdir()
+    empty = templates_digest()
+    tmp_path.joinpath("templates", "a.cmake").write_text("a")
+    one = templates_digest()
+    tmp_path.joinpath("templates", "a.cmake").write_text("b")
+    assert len({before, empty, one, templates_digest()}) == 4
+
+
+# What changed
+
+
+def test_nothing_changes_between_a_lock_and_itself() -> None:
+    assert changes(LOCK, LOCK) == ()
+
+
+def test_a_change_that_variants_share_is_told_once() -> None:
+    newer = {**USES, "torch": Use("torch 2.11.1", B)}
+    new = replace(LOCK, variants=dict.fromkeys((CPU, CUDA), LockedVariant(REQUEST, newer)))
+    assert changes(LOCK, new) == (Change("torch", "torch 2.11.0", "torch 2.11.1", (CPU, CUDA)),)
+
+
+def test_things_of_one_name_are_told_apart_by_their_digests() -> None:
+    other = LockedVariant(REQUEST, {**USES, "compiler": Use("g++ 12", B)})
+    new = replace(LOCK, variants={**LOCK.variants, CPU: other})
+    assert changes(LOCK, new) == (Change("compiler", f"g++ 12 ({A[:12]})", f"g++ 12 ({B[:12]})", (CPU,)),)
+
+
+def test_what_comes_and_goes_is_told() -> None:
+    more = LockedVariant(REQUEST, {**USES, "cublas": Use("libcublas.so.13", A)})
+    new = replace(LOCK, kernelyard="9", variants={CPU: more, "torch-cpu": more})
+    assert changes(LOCK, new) == (
+        Change("kernelyard", __version__, "9"),
+        Change("cublas", None, "libcublas.so.13", (CPU,)),
+        Change("variant", CUDA, None, (CUDA,)),
+        Change("variant", None, "torch-cpu", ("torch-cpu",)),
+    )
+
+
+# What variants ask for
+
+
+def test_a_variant_asks_for_what_its_manifest_says(sample: Callable[[str], Path]) -> None:
+    found = requests(read_project(sample("tiny")), "x86_64-linux", ["*-cpu-*", "*-cu130-*"])
+    assert found == {
+        CPU: Request("cpu", None, Version("2.11"), Version("2.11")),
+        CUDA: Request("cuda", Version("13.0"), Version("2.11"), Version("2.11")),
+    }
+
+
+def test_a_kernel_without_compiled_code_asks_for_nothing(sample: Callable[[str], Path]) -> None:
+    assert requests(read_project(sample("lookup")), "x86_64-linux", []) == {}
+
+
+# What programs see
+
+#: Stands for CMake and for Ninja: writes down what it sees, and makes the files that both would make.
+SPY = """\
+#!{python} -I
+import json, os, pathlib, socket, sys
+here = pathlib.Path({folder!r})
+objects = here / "objects"
+objects.mkdir(exist_ok=True)
+for name in ("build.ninja", "CMakeCache.txt"):
+    (objects / name).write_text("x")
+(objects / "compile_commands.json").write_text("[]")
+try:
+    socket.create_connection(("127.0.0.1", {port}), timeout=2).close()
+    network = True
+except OSError:
+    network = False
+umask = os.umask(0)
+seen = {{"environment": dict(os.environ), "umask": umask, "network": network}}
+(here / "seen.json").write_text(json.dumps(seen))
+"""
+
+
+@pytest.fixture
+def see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[See]:
+    """Return a function that tells what programs of a build see of the environment, the umask and the network."""
+    folder = tmp_path / "work"
+    folder.joinpath("cmake", "machine").mkdir(parents=True)
+    folder.joinpath("cmake", "machine", "toolchain.cmake").write_text("")
+    server = socket.create_server(("127.0.0.1", 0))
+    spy = tmp_path / "spy"
+    spy.write_text(SPY.format(python=sys.executable, folder=str(folder), port=server.getsockname()[1]))
+    spy.chmod(0o755)
+    for name in ("CPATH", "LIBRARY_PATH", "LD_LIBRARY_PATH", "HOME", "CXXFLAGS", "NVCC_APPEND_FLAGS"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setenv("LANG", "de_DE.UTF-8")
+    before = os.umask(0o077)
+
+    def run(locked_by: str | None) -> dict[str, Any]:
+        log = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+        try:
+            compile_variants(folder, Tools(spy, spy), [], contents={}, jobs=1, lock=log, locked_by=locked_by)
+        finally:
+            os.close(log)
+        seen: dict[str, Any] = json.loads(folder.joinpath("seen.json").read_bytes())
+        return seen
+
+    try:
+        with server:
+            yield run
+    finally:
+        os.umask(before)
+
+
+def test_a_build_from_a_lock_sees_nothing_of_the_user(see: See) -> None:
+    seen = see(A)
+    environment = seen["environment"]
+    assert environment.keys() - {"TMPDIR", "LC_CTYPE"} == {
+        *("PATH", "TZ", "LC_ALL", "SOURCE_DATE_EPOCH", "NINJA_STATUS"),
+        *WITHOUT_TRANSLATION,
+    }
+    assert (environment["PATH"], environment["LC_ALL"], environment["TZ"]) == (os.defpath, "C", "UTC")
+    assert seen["umask"] == 0o022
+
+
+def test_a_build_from_a_lock_has_no_network(see: See) -> None:
+    if not without_network():
+        pytest.skip("this system does not let us take the network away")
+    assert see(A)["network"] is False
+    assert see(None)["network"] is True
+
+
+def test_a_build_without_a_lock_keeps_what_finds_programs(see: See) -> None:
+    seen = see(None)
+    environment = seen["environment"]
+    assert {"HOME", "LD_LIBRARY_PATH"} <= environment.keys()
+    assert not {"CPATH", "LIBRARY_PATH", "CXXFLAGS", "NVCC_APPEND_FLAGS", "LANG"} & environment.keys()
+    assert seen["umask"] == 0o077
+
+
+# Where sources stand
+
+
+def test_sources_are_of_a_commit_until_they_change(tmp_path: Path) -> None:
+    assert source_state(tmp_path, made_here=["build"]) == SourceState(None, None)
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@x.example"]
+    tmp_path.joinpath("a.cpp").write_text("int a;\n")
+    for arguments in (["init", "-q"], ["add", "a.cpp"], ["commit", "-q", "-m", "a"]):
+        subprocess.run([*git, *arguments], cwd=tmp_path, check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    tmp_path.joinpath("build").mkdir()
+    tmp_path.joinpath("build", "x").write_text("")
+    assert source_state(tmp_path, made_here=["build"]) == SourceState(head.strip(), dirty=False)
+    tmp_path.joinpath("a.cpp").write_text("int b;\n")
+    assert source_state(tmp_path, made_here=["build"]) == SourceState(None, dirty=True)
+
+
+def test_a_lock_can_be_read_by_everybody(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        write_lock(tmp_path, LOCK)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(tmp_path.joinpath("toolchain.lock").stat().st_mode) == 0o644

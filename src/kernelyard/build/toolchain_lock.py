@@ -127,14 +127,22 @@ def make_lock(root: Path, source: PartSource, *, selection: Sequence[str] = ()) 
     )
 
 
-def requests(project: Project, platform: str, selection: Sequence[str]) -> dict[str, Request]:
+def requests(
+    project: Project, platform: str, selection: Sequence[str], *, cuda: Version | None = None
+) -> dict[str, Request]:
     """Return what each compiled variant asks for, by its name.
+
+    Args:
+        project: The author's.
+        platform: Of the variants.
+        selection: Globs over their names; none for what is built by default.
+        cuda: The toolkit that is built with by default; None for the usual one.
 
     Raises:
         InputError: The manifest has mistakes, or the selection matches nothing.
     """
     found = {}
-    for entry in select(matrix(project.manifest, platform=platform), selection):
+    for entry in select(matrix(project.manifest, platform=platform, cuda=cuda), selection):
         assert entry.variant is not None  # noqa: S101 - only variants that can be built are selected
         plan = plan_variant(project, entry.variant, entry.headers)
         if plan.compiled:

@@ -32,17 +32,21 @@ def command() -> None:
 @command.command("show")
 @_FOLDER
 @_VARIANTS
+@click.option("--cuda-home", metavar="FOLDER", help="Count on the CUDA toolkit in FOLDER.")
 @_JSON
-def show(folder: Path, variants: tuple[str, ...], *, as_json: bool) -> None:
+def show(folder: Path, variants: tuple[str, ...], *, cuda_home: str | None, as_json: bool) -> None:
     """Say what the variants of the kernel in FOLDER are built with, and why; fetch nothing."""
     from kernelyard.build.toolchain_lock import make_ready, requests
     from kernelyard.project.sources import read_project
     from kernelyard.store import Store
+    from kernelyard.toolchain.local_cuda import toolkit_at
     from kernelyard.toolchain.trail import Preview, trail
 
-    source = Preview(Store.default())
+    home = toolkit_at(cuda_home) if cuda_home is not None else None
+    source = Preview(Store.default(), cuda_home=home)
     trails = {}
-    for name, request in requests(read_project(folder), source.platform, variants).items():
+    asked = requests(read_project(folder), source.platform, variants, cuda=home.version if home is not None else None)
+    for name, request in asked.items():
         toolchain = make_ready(source, request, pinned=False)
         trails[name] = trail(toolchain, request, missing=source.missing)
     if as_json:

@@ -10,6 +10,8 @@ from pathlib import Path
 from kernelyard.formats.toolchain_lock import Request, Use
 from kernelyard.store import Store
 from kernelyard.toolchain.assemble import Toolchain
+from kernelyard.toolchain.host import HostCompiler
+from kernelyard.toolchain.local_cuda import FoundToolkit
 from kernelyard.toolchain.part import Ingredient, Part
 from kernelyard.toolchain.parts import PartSource
 from kernelyard.toolchain.uses import parts_of, uses_of
@@ -24,8 +26,8 @@ class Preview(PartSource):
         missing: The ids of those parts.
     """
 
-    def __init__(self, store: Store, *, platform: str = "x86_64-linux") -> None:
-        super().__init__(store, platform=platform)
+    def __init__(self, store: Store, *, platform: str = "x86_64-linux", cuda_home: FoundToolkit | None = None) -> None:
+        super().__init__(store, platform=platform, cuda_home=cuda_home)
         self.missing: set[str] = set()
 
     def provide(self, kind: str, key: str, fill: Callable[[Path], Iterable[Ingredient]]) -> Part:
@@ -77,16 +79,27 @@ def _step(role: str, use: Use, toolchain: Toolchain, missing: set[str]) -> Step:
 
 def _on_machine(role: str, toolchain: Toolchain) -> tuple[tuple[str, ...], str, str]:
     if role == "compiler":
-        why = "CXX names it" if os.environ.get("CXX") else "CXX is not set, and it is the first g++ on PATH"
-        return ("CXX", "g++ on PATH"), str(toolchain.compiler.path), why
+        return _COMPILERS, str(toolchain.compiler.path), _why_compiler(toolchain.compiler)
     tool = {"cmake": toolchain.tools.cmake, "ninja": toolchain.tools.ninja}.get(role)
     if tool is not None:
         looked = ("the programs beside this Python", "PATH")
         return looked, str(tool), "the first that was found; builds from a lock take their own"
-    where = str(toolchain.cuda.root) if role == "cuda" and toolchain.cuda is not None else "on this machine"
-    return ("this machine",), where, "it is named here, and no recipe has it"
+    if role == "cuda" and toolchain.cuda is not None:
+        return ("--cuda-home", *_TOOLKITS), str(toolchain.cuda.root), "it is named here, or no recipe has this version"
+    return ("this machine",), "on this machine", "it is named here, and no recipe has it"
 
 
+def _why_compiler(compiler: HostCompiler) -> str:
+    if os.environ.get("CXX"):
+        return "CXX names it"
+    if compiler.path.name == "g++":
+        return "CXX is not set, and it is the first g++ on PATH"
+    return "CXX is not set, g++ does not fit, and of the others it is the newest that does"
+
+
+#: Where compilers and toolkits are looked for, in order.
+_COMPILERS = ("CXX", "g++ on PATH", "g++-VERSION on PATH", "the pinned one")
+_TOOLKITS = ("CUDA_HOME and CUDA_PATH", "nvcc on PATH", "/usr/local/cuda*")
 #: Role -> where what Kernelyard itself carries was looked for, where it is, and why it was taken.
 _SHIPPED = {
     "floor": (("Kernelyard",), "in the package", "the oldest system that builds promise to run on"),
@@ -96,8 +109,10 @@ _SHIPPED = {
 
 def _of_part(role: str, use: Use, toolchain: Toolchain, missing: set[str]) -> Step:
     assert use.part is not None  # noqa: S101 - the caller has looked
-    looked = (f"the store ({use.part})", "the package index and mirrors, by the recipe")
+    looked: tuple[str, ...] = (f"the store ({use.part})", "the package index and mirrors, by the recipe")
     if use.part in missing:
         return Step(role, looked, use.what, "not here yet", "the recipe names it; it is fetched when it is needed")
+    if role == "compiler":
+        looked = (*_COMPILERS[:-1], looked[0])
     where = str(parts_of(toolchain)[use.part].path)
     return Step(role, looked, use.what, where, "the recipe names it, and the store has it")

@@ -144,7 +144,7 @@ class Handler(BaseHTTPRequestHandler):
         etag = state.etag()
         headers = {"ETag": etag} if etag else {}
         if not (state.ranges and wanted):
-            self._answer(200, headers, content)
+            self._answer(200, headers, content + state.extra)
             return
         low, _, high = wanted.removeprefix("bytes=").partition("-")
         first = int(low) if low else max(0, total - int(high))

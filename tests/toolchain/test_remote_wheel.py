@@ -194,6 +194,18 @@ def test_a_whole_file_with_another_digest_is_refused_on_the_way_too(
     assert tree(tmp_path) == {}
 
 
+def test_a_whole_file_without_end_is_not_taken_to_its_end(
+    server: IndexServer, large: Callable[[], RemoteWheel]
+) -> None:
+    """What the index says of the size is held against what comes, before the disk is full of it."""
+    server.ranges, server.chunk, server.pause_s = False, 100_000, 0.001
+    server.extra = bytes(60_000_000)
+    error = failure(large)
+    assert error.code == "KY313"
+    assert f"sends more than the {len(server.files[FILE][1])} bytes" in str(error)
+    assert server.file_requests[0].sent < 20_000_000
+
+
 def test_no_room_for_a_whole_file_names_the_folder_for_temporary_files(
     server: IndexServer, large: Callable[[], RemoteWheel], full_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -433,6 +445,15 @@ def test_a_path_that_leads_elsewhere_is_refused(server: IndexServer, tmp_path: P
     assert tree(tmp_path) == {}
 
 
+def test_a_link_is_refused(server: IndexServer, tmp_path: Path) -> None:
+    content = patch_directory(server.wheel({"x/a.h": b"/etc/passwd"}), "x/a.h", 38, struct.pack("<I", 0o120777 << 16))
+    wheel = serve(server, content)()
+    error = failure(lambda: wheel.extract(lambda name: name == "x/a.h", tmp_path))
+    assert (error.code, error.exit_code) == ("KY313", 3)
+    assert "x/a.h is a link" in str(error)
+    assert tree(tmp_path) == {}
+
+
 @pytest.mark.parametrize("names", [("x/a", "x/a/b"), ("x/a/b", "x/a")])
 def test_a_name_that_is_a_file_and_a_folder_is_refused(
     server: IndexServer, tmp_path: Path, names: tuple[str, str]
@@ -466,8 +487,9 @@ def test_members_that_unpack_to_an_absurd_size_are_refused_unread(server: IndexS
 
 
 def test_an_absurd_record_is_refused(server: IndexServer) -> None:
-    content = patch_directory(server.wheel({"x/a.h": b""}), RECORD, 24, struct.pack("<I", 3 << 30))
-    assert "absurd size" in str(failure(serve(server, content)))
+    for size in (65 << 20, 3 << 30):
+        content = patch_directory(server.wheel({"x/a.h": b""}), RECORD, 24, struct.pack("<I", size))
+        assert "its RECORD unpacks to an absurd size" in str(failure(serve(server, content)))
 
 
 def test_a_member_that_unpacks_to_more_than_its_header_says_costs_no_memory(server: IndexServer) -> None:

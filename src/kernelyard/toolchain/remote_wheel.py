@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import logging
+import stat
 import struct
 import tempfile
 import warnings
@@ -48,6 +49,8 @@ _GAP = 128 << 10
 _CHUNK = 1 << 20
 #: What one wheel may unpack to; the largest wanted here, cicc, is 90 MB.
 _MOST_BYTES = 2 << 30
+#: torch's is 1.5 MB.
+_MOST_RECORD = 64 << 20
 _TIMEOUT_S = (20, 120)
 
 #: How wheels are compressed. Not every Python has zip's other methods, and no tool writes wheels with them.
@@ -139,6 +142,8 @@ class RemoteWheel:
         self._file.prefetch(extents)
         made: set[Path] = set()
         for info in members:
+            if stat.S_ISLNK(info.external_attr >> 16):
+                raise self._broken(f"{info.filename} is a link, which no wheel has")
             path = folder / self._safe(info.filename.removeprefix(strip))
             content = self._read(info)
             try:
@@ -202,6 +207,8 @@ class RemoteWheel:
         if len(found) != 1:
             raise self._broken("it has no RECORD")
         info = self._zip.getinfo(found[0])
+        if info.file_size > _MOST_RECORD:
+            raise self._broken("its RECORD unpacks to an absurd size")
         self._file.prefetch([self._extents[info.header_offset]])
         content = self._inflate(info)
         record = {}
@@ -384,6 +391,8 @@ class _RangeFile(io.RawIOBase):
             with writing(Path(tempfile.gettempdir()), elsewhere="point TMPDIR to"):
                 whole.write(chunk)
                 whole.flush()
+            if self._link.size is not None and whole.tell() > self._link.size:
+                raise self._broken(f"the server sends more than the {self._link.size} bytes that it should have")
         if self._link.sha256 is not None and digest.hexdigest() != self._link.sha256:
             raise VerificationError(
                 "KY314",

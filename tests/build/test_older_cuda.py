@@ -9,6 +9,7 @@ import pytest
 
 from kernelyard.binary.elf import read_elf
 from kernelyard.build.project import BuiltVariant, build_project
+from kernelyard.errors import BuildError
 from kernelyard.toolchain.parts import PartSource
 
 pytestmark = [pytest.mark.network, pytest.mark.compile, pytest.mark.slow]
@@ -44,6 +45,20 @@ def test_full_abi_kernels_for_cuda_12_share_what_knows_no_torch(sample: Sample, 
 def test_device_code_is_linked_by_cuda_12(sample: Sample, source: PartSource) -> None:
     (built,) = build_project(sample("linked"), source=source, variants=["*-cu124-*"], capabilities=["8.0"])
     assert {"libcublas.so.12", "libcurand.so.10", "libcuda.so.1"} <= needed(built)
+
+
+def test_kernels_that_launch_kernels_are_refused_with_the_reason(sample: Sample, source: PartSource) -> None:
+    root = sample("linked")
+    device = root / "csrc" / "answer.cu"
+    text = device.read_text().replace("*out = twice", "child<<<1, 1>>>(out); *out = twice")
+    text = text.replace(
+        "__global__ void kernel", "__global__ void child(int* out) { *out = 1; }\n__global__ void kernel"
+    )
+    device.write_text(text)
+    with pytest.raises(BuildError) as caught:
+        build_project(root, source=source, variants=["*-cu124-*"], capabilities=["8.0"])
+    assert caught.value.what.startswith("nvlink error   : Undefined reference to '__cudaCDP2")
+    assert "which cannot be fetched for CUDA 12.4" in caught.value.hint
 
 
 def test_a_kernel_for_cuda_11_takes_the_runtime_that_torch_brings(sample: Sample, source: PartSource) -> None:

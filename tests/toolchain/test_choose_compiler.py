@@ -13,6 +13,7 @@ from kernelyard.formats.versions import Version
 from kernelyard.store import Store
 from kernelyard.toolchain import choose_compiler as chooser
 from kernelyard.toolchain.choose_compiler import choose_compiler
+from kernelyard.toolchain.cuda_toolkit import CudaToolkit
 from kernelyard.toolchain.host import HostCompiler
 from kernelyard.toolchain.parts import PartSource
 
@@ -37,7 +38,8 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
 
     def write(name: str, version: str) -> Path:
         path = folder / name
-        path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo "{name} (GCC) {version}" || echo {version}\n')
+        said = f"Debian clang version {version}" if "clang" in name else f"{name} (GCC) {version}"
+        path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo "{said}" || echo {version}\n')
         path.chmod(0o755)
         return path
 
@@ -90,12 +92,40 @@ def test_each_toolkit_has_its_own_newest(source: PartSource, program: Program) -
     assert choose_compiler(source, Version("12.4")).path == found[13]
     assert choose_compiler(source, Version("11.8")).path == found[11]
     assert choose_compiler(source, Version("13.4")).version == "16.1.0"
-    assert choose_compiler(source, Version("12.8"), newest=11).path == found[11]
+    own = CudaToolkit(Version("12.8"), "12.8.93", Path("/cuda"), Version("525"), 12, "digest")
+    assert choose_compiler(source, Version("12.8"), own=own).path == found[11]
 
 
 def test_a_compiler_with_a_number_serves_where_there_is_no_other(source: PartSource, program: Program) -> None:
     only = program("g++-14", "14.2.0")
     assert choose_compiler(source, CUDA).path == only
+
+
+def test_clang_is_taken_where_no_gcc_fits(
+    source: PartSource, program: Program, caplog: pytest.LogCaptureFixture
+) -> None:
+    clang = program("clang++", "17.0.6")
+    with caplog.at_level(logging.INFO):
+        assert choose_compiler(source, None).path == clang
+    assert caplog.messages == ["there is no g++: taking clang++, 17.0.6"]
+    assert choose_compiler(source, Version("12.4")).path == clang
+    program("g++", "16.1.0")
+    assert choose_compiler(source, Version("12.4")).path == clang
+    assert choose_compiler(source, Version("13.4")).kind == "g++"
+    older = program("g++-13", "13.3.0")
+    assert choose_compiler(source, Version("12.4")).path == older
+
+
+def test_a_clang_that_is_too_new_is_refused(
+    source: PartSource, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program("clang++", "23.1.0")
+    monkeypatch.setenv("CXX", "clang++")
+    error = failure(lambda: choose_compiler(source, CUDA))
+    assert error.what == "clang++ 23.1.0 is too new for CUDA 13.0, which takes clang++ up to 20"
+    own = CudaToolkit(Version("12.8"), "12.8.93", Path("/cuda"), Version("525"), 14, "digest")
+    assert failure(lambda: choose_compiler(source, Version("12.8"), own=own)).code == "KY324"
+    assert choose_compiler(source, None).kind == "clang++"
 
 
 def test_one_that_does_not_work_is_passed_over(source: PartSource, program: Program) -> None:

@@ -102,17 +102,27 @@ def test_cxx_names_what_is_not_there(program: Program, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("banner", "version"),
     [
-        ("Debian clang version 14.0.6", "4.2.1"),
-        ("Apple Clang version 15", "15.0.0"),
+        ("Apple clang version 15.0.0 (clang-1500.3.9.4)", "15.0.0"),
+        ("clang of another kind", "15.0.0"),
         ("g++ something", "unknown"),
         ("", ""),
     ],
 )
-def test_what_is_not_gcc_is_refused(program: Program, banner: str, version: str) -> None:
+def test_what_is_neither_gcc_nor_clang_is_refused(program: Program, banner: str, version: str) -> None:
     path = program(banner=banner, version=version)
     error = failure(find_compiler)
     assert error.code == "KY322"
-    assert f"not a g++: {path} ({banner or 'says nothing'})" in str(error)
+    assert f"neither g++ nor clang++: {path} ({banner or 'says nothing'})" in str(error)
+
+
+def test_clang_is_known_by_what_it_says_of_itself(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    program("clang++", banner="Debian clang version 15.0.6", version="4.2.1")
+    monkeypatch.setenv("CXX", "clang++")
+    compiler = find_compiler()
+    assert (compiler.kind, compiler.version, compiler.major) == ("clang++", "15.0.6", 15)
+    program()
+    monkeypatch.delenv("CXX")
+    assert find_compiler().kind == "g++"
 
 
 def test_a_compiler_that_fails_is_reported(program: Program) -> None:

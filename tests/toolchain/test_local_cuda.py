@@ -44,7 +44,8 @@ def write_toolkit(root: Path, version: str = "12.8", *, newest_gcc: int = 14, li
         "bin/ptxas": "ptxas",
         "nvvm/bin/cicc": "cicc",
         "include/cuda_runtime.h": "// the runtime",
-        "include/crt/host_config.h": f"#if defined(__GNUC__)\n#if __GNUC__ > {newest_gcc}\n#error\n#endif\n#endif\n",
+        "include/crt/host_config.h": f"#if defined(__GNUC__)\n#if __GNUC__ > {newest_gcc}\n#error\n#endif\n#endif\n"
+        "#if (__clang_major__ >= 20) || (__clang_major__ < 3)\n#if (__clang_major__ >= 19) || (__clang_major__ < 3)\n",
         f"{libraries}/libcudart_static.a": "",
         f"{libraries}/libcudart.so": "",
     }
@@ -68,7 +69,8 @@ def test_every_path_that_leads_to_it_is_taken(tmp_path: Path, form: str) -> None
     root = write_toolkit(tmp_path / "a toolkit")
     toolkit = toolkit_at(form.format(root)).toolkit()
     assert (toolkit.version, toolkit.release, toolkit.root) == (Version("12.8"), "12.8.93", root)
-    assert (toolkit.newest_gcc, toolkit.driver, toolkit.part) == (14, Version("525.60.13"), None)
+    assert (toolkit.newest_gcc, toolkit.newest_clang) == (14, 18)
+    assert (toolkit.driver, toolkit.part) == (Version("525.60.13"), None)
     assert (toolkit.nvcc, toolkit.include) == (root / "bin" / "nvcc", root / "include")
     assert toolkit.runtime == root / "lib64" / "libcudart_static.a"
 
@@ -204,7 +206,7 @@ def test_a_kernel_is_built_with_a_toolkit_of_the_machine(
         "torch-stable-abi211-cu124-x86_64-linux",
     ]
     assert str(built[1].entry.facts.driver) == "525.60.13"
-    assert home.toolkit().newest_gcc == fetched.newest_gcc
+    assert (home.toolkit().newest_gcc, home.toolkit().newest_clang) == (fetched.newest_gcc, fetched.newest_clang)
 
 
 def test_a_version_that_cannot_be_fetched_is_refused_with_both_cures(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def _obstacle(source: PartSource, cuda: Version | None, found: Mapping[Version, 
     if cuda is None or own is None or (own is not source.cuda_home and _pin(cuda) is not None):
         return (_toolkit_obstacle(source, cuda) if cuda is not None else None) or compiler_obstacle(source, cuda)
     try:
-        return compiler_obstacle(source, cuda, newest=own.toolkit().newest_gcc)
+        return compiler_obstacle(source, cuda, own=own.toolkit())
     except EnvironmentProblemError as error:
         return f"{error.what}: {error.hint}"
 

@@ -35,7 +35,7 @@ _COMPILER_ERROR = re.compile(
     r"^(?P<file>[^\s:()][^:()]*)[:(](?P<line>\d+)(?:[:,](?P<column>\d+))?\)?: *(?:fatal )?error[ :]+(?P<what>.*)"
 )
 _TOOL_ERROR = re.compile(
-    r"^(?:nvcc fatal|ptxas (?:fatal|error)|c\+\+: fatal error|g\+\+: (?:fatal )?error)\s*:?\s*(.*)"
+    r"^(?:nvcc fatal|ptxas (?:fatal|error)|nvlink error|c\+\+: fatal error|g\+\+: (?:fatal )?error)\s*:?\s*(.*)"
 )
 _KILLED = re.compile(r"fatal error: (?:Killed|Terminated) signal|died due to signal 9\b|^Killed$", re.MULTILINE)
 #: A source that is not listed can be missed by dozens of names.
@@ -69,7 +69,12 @@ _KNOWN_CAUSES = (
         "this torch has no such header, or what includes it is in no folder of `include`; tvm-ffi has no torch",
     ),
     _KnownCause(re.compile(r"Unsupported gpu architecture"), "see `cuda-capabilities` of the section"),
-    _KnownCause(re.compile(r"unsupported GNU version"), "set CXX to an older g++"),
+    _KnownCause(re.compile(r"unsupported (?:GNU|clang) version"), "set CXX to an older g++"),
+    _KnownCause(
+        re.compile(r"Undefined reference to '(?:__cudaCDP2|cuda(?:LaunchDevice|GetParameterBuffer))"),
+        "kernels that launch kernels want the device runtime, which cannot be fetched for CUDA 12.4 and 11.8: build "
+        "for CUDA 13, or with a toolkit of the machine that has it (--cuda-home)",
+    ),
     _KnownCause(
         re.compile(r": No such file or directory"), "is the header listed in `src`, and its folder in `include`?"
     ),

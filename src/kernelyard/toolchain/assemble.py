@@ -118,7 +118,7 @@ def assemble(
     # What costs nothing comes first: there is no use in fetching 100 MB for a machine without a compiler.
     tools = _pinned_tools(source) if pinned else find_tools()
     own = _own_toolkit(source, cuda) if cuda is not None and not pinned else None
-    compiler = choose_compiler(source, cuda, newest=own.newest_gcc if own else None, pinned=pinned)
+    compiler = choose_compiler(source, cuda, own=own, pinned=pinned)
     toolkit = own or (source.cuda(cuda) if cuda is not None else None)
     headers = {}
     for wanted in torch:

@@ -48,6 +48,7 @@ class CudaToolkit:
         headers: The folder of its headers, below ``root`` or absolute.
         libraries: The folder of its libraries, below ``root`` or absolute.
         static_runtime: Whether it has a static runtime; without, kernels need the shared one, which torch brings.
+        newest_clang: The newest major version of clang that its nvcc takes; None where it takes none.
     """
 
     version: Version
@@ -60,6 +61,7 @@ class CudaToolkit:
     headers: str = "include"
     libraries: str = "lib"
     static_runtime: bool = True
+    newest_clang: int | None = None
 
     @property
     def nvcc(self) -> Path:

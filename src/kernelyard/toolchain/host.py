@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 from kernelyard.errors import EnvironmentProblemError
 from kernelyard.toolchain.part import Part
@@ -28,6 +29,7 @@ __all__ = [
 
 #: Newer versions than that are not there yet, older ones than this know too little of C++.
 _VERSIONS = range(20, 10, -1)
+_CLANG = re.compile(r"(?!Apple).*\bclang version (\d+(?:\.\d+)*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,11 @@ class HostCompiler:
     version: str
     banner: str
     part: Part | None = None
+
+    @property
+    def kind(self) -> Literal["g++", "clang++"]:
+        """Whose compiler it is."""
+        return "clang++" if _CLANG.match(self.banner) else "g++"
 
     @property
     def major(self) -> int:
@@ -77,9 +84,9 @@ def find_compiler() -> HostCompiler:
 
 
 def other_compilers() -> Iterator[HostCompiler]:
-    """Yield the compilers that are called ``g++-VERSION`` and work, the newest first."""
-    for version in _VERSIONS:
-        path = shutil.which(f"g++-{version}")
+    """Yield the compilers that are called ``g++-VERSION`` and work, the newest first, then ``clang++``."""
+    for name in (*(f"g++-{version}" for version in _VERSIONS), "clang++"):
+        path = shutil.which(name)
         if path is not None:
             with suppress(EnvironmentProblemError):
                 yield ask_compiler(Path(path))
@@ -92,10 +99,14 @@ def ask_compiler(path: Path) -> HostCompiler:
         EnvironmentProblemError: It does not work, or is none that is supported (KY322).
     """
     banner = _ask(path, "--version").partition("\n")[0]
-    version = _ask(path, "-dumpfullversion", "-dumpversion").strip()
-    if not re.fullmatch(r"\d+(\.\d+)*", version) or "clang" in banner.lower():
-        hint = "set CXX to a g++; clang is not supported yet"
-        raise EnvironmentProblemError("KY322", f"not a g++: {path} ({banner or 'says nothing'})", hint=hint)
+    # clang says of itself that it is an old gcc.
+    clang = _CLANG.match(banner)
+    version = clang[1] if clang else _ask(path, "-dumpfullversion", "-dumpversion").strip()
+    if not re.fullmatch(r"\d+(\.\d+)*", version) or ("clang" in banner.lower() and not clang):
+        hint = "set CXX to a g++ or clang++ for Linux"
+        raise EnvironmentProblemError(
+            "KY322", f"neither g++ nor clang++: {path} ({banner or 'says nothing'})", hint=hint
+        )
     return HostCompiler(path.absolute(), version, banner)
 
 

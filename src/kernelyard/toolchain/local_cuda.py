@@ -34,6 +34,8 @@ _DRIVERS = {11: Version("450.80.02"), 12: Version("525.60.13"), 13: Version("580
 _RELEASE = re.compile(r"release (\d+\.\d+), V(\d+\.\d+\.\d+)")
 _TOP = re.compile(r"^#\$ TOP=(.+)$", re.MULTILINE)
 _NEWEST_GCC = re.compile(r"^#if __GNUC__ > (\d+)", re.MULTILINE)
+#: It is there for several CPUs, and for nvcc's own parser.
+_TOO_NEW_CLANG = re.compile(r"^#if \(__clang_major__ >= (\d+)\)", re.MULTILINE)
 #: Where NVIDIA's installers put toolkits, each in a folder with its version.
 _INSTALLED = Path("/usr/local")
 #: Debian's package has headers and libraries where those of everything else are.
@@ -67,20 +69,22 @@ class FoundToolkit:
         """
         headers = self._folder(_HEADERS, "cuda_runtime.h")
         libraries = self._folder(_LIBRARIES, "libcudart_static.a", "libcudart.so")
-        limits = _NEWEST_GCC.search((self.root / headers / "crt" / "host_config.h").read_text("utf-8", "replace"))
-        driver = _DRIVERS.get(self.version.major)
-        if limits is None or driver is None:
+        limits = (self.root / headers / "crt" / "host_config.h").read_text("utf-8", "replace")
+        newest, driver = _NEWEST_GCC.search(limits), _DRIVERS.get(self.version.major)
+        clang = min(map(int, _TOO_NEW_CLANG.findall(limits)), default=None)
+        if newest is None or driver is None:
             raise self._unusable(f"nothing is known of CUDA {self.version}")
         return CudaToolkit(
             version=self.version,
             release=self.release,
             root=self.root,
             driver=driver,
-            newest_gcc=int(limits[1]),
+            newest_gcc=int(newest[1]),
             digest=_digest(self.root, headers),
             headers=headers,
             libraries=libraries,
             static_runtime=(self.root / libraries / "libcudart_static.a").is_file(),
+            newest_clang=clang - 1 if clang is not None else None,
         )
 
     def _folder(self, names: tuple[str, ...], *wanted: str) -> str:

@@ -191,6 +191,7 @@ class PartSource:
             digest=part.tree,
             part=part,
             static_runtime=part.path.joinpath("lib", "libcudart_static.a").is_file(),
+            newest_clang=pin["newest-clang"],
         )
 
     def has_cuda(self, version: Version) -> bool:

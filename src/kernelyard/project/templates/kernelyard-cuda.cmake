@@ -46,7 +46,10 @@ function(kernelyard_device_code target)
   kernelyard_gencode(options ${arg_ARCHITECTURES})
   # The two options that every CUDA project for torch passes, and compression, which costs milliseconds and saves three
   # quarters of the file; then for the host's part of a source what C++ gets, see kernelyard_configure.
-  list(APPEND options --expt-relaxed-constexpr --expt-extended-lambda -Xfatbin=-compress-all -Xcompiler=-fno-gnu-unique)
+  list(APPEND options --expt-relaxed-constexpr --expt-extended-lambda -Xfatbin=-compress-all)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    list(APPEND options -Xcompiler=-fno-gnu-unique)
+  endif()
   # prefix_map is that of kernelyard_configure, which calls this. In quotes of its own: nvcc splits at spaces.
   list(TRANSFORM prefix_map PREPEND "-Xcompiler=\"")
   list(TRANSFORM prefix_map APPEND "\"")

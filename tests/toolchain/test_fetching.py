@@ -84,6 +84,8 @@ def test_a_fetch_that_is_killed_leaves_nothing_and_the_next_one_is_whole(torch: 
 
 
 def test_eight_processes_fill_one_store_and_one_of_them_fetches(torch: IndexServer, root: Path) -> None:
+    # Long enough that all of them have started before the first one has ended.
+    torch.pause_s, torch.chunk = 0.1, 20_000
     processes = [start(root) for _ in range(8)]
     said = [process.communicate(timeout=120)[0].split() for process in processes]
     assert [process.returncode for process in processes] == [0] * 8

@@ -37,6 +37,14 @@ const char *where() { return __FILE__; }
 void check_index(long index) { torch::headeronly::detail::HeaderOnlyIndexBoundsCheck<2, long> check(index); }
 """
 
+#: What nvcc names after the path of the source: symbols that are static or in a namespace without a name.
+DEVICE_CODE = """
+namespace { __device__ int counter; }
+static __device__ float table[4];
+__global__ void probe(int *out) { out[0] = atomicAdd(&counter, 1) + static_cast<int>(table[out[1] & 3]); }
+const char *launch_probe(int *out) { probe<<<1, 1>>>(out); return __FILE__; }
+"""
+
 
 @pytest.fixture(scope="module")
 def tiny_lock(source: PartSource, tmp_path_factory: pytest.TempPathFactory) -> ToolchainLock:
@@ -94,6 +102,22 @@ def test_a_build_without_a_lock_says_so_too(built_tiny: Path) -> None:
     assert index.toolchain_lock is None
 
 
+def link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # the store is on another disk
+        shutil.copy2(source, target)
+
+
+def copy_parts(lock: ToolchainLock, store: Store, root: Path) -> Store:
+    """Return a store elsewhere, with all that a lock names and nothing else."""
+    copy = Store(root)
+    for part in lock.parts:
+        kind, key = part.split("/")
+        shutil.copytree(store.path(kind, key), copy.path(kind, key), symlinks=True, copy_function=link)
+    return copy
+
+
 def test_the_bytes_are_the_same_whoever_builds_and_wherever(
     sample: Callable[[str], Path],
     source: PartSource,
@@ -106,10 +130,7 @@ def test_the_bytes_are_the_same_whoever_builds_and_wherever(
         file.write(TELLS_WHERE)
     second = tmp_path / "mein Läger ☃" / "other name"
     shutil.copytree(first, second)
-    other_store = Store(tmp_path / "store ☃ two")
-    for part in tiny_lock.parts:
-        kind, key = part.split("/")
-        shutil.copytree(source.store.path(kind, key), other_store.path(kind, key), symlinks=True, copy_function=os.link)
+    other_store = copy_parts(tiny_lock, source.store, tmp_path / "store ☃ two")
     write_lock(first, tiny_lock)
     write_lock(second, tiny_lock)
     (one,) = build_project(first, source=source, locked=True, jobs=1)
@@ -130,6 +151,25 @@ def test_the_bytes_are_the_same_whoever_builds_and_wherever(
         content = path.read_bytes()
         assert str(source.store.root).encode() not in content
         assert str(tmp_path).encode() not in content
+
+
+@pytest.mark.slow
+def test_the_bytes_of_device_code_are_the_same_wherever_it_is_built(
+    sample: Callable[[str], Path], source: PartSource, tmp_path: Path
+) -> None:
+    first = sample("tiny")
+    with first.joinpath("csrc", "answer.cu").open("a", encoding="utf-8") as file:
+        file.write(DEVICE_CODE)
+    write_lock(first, make_lock(first, source, selection=["*-cu130-*"]))
+    second = tmp_path / "mein Läger ☃" / "other name"
+    shutil.copytree(first, second)
+    other = PartSource(copy_parts(read_lock(first), source.store, tmp_path / "store ☃ two"))
+    (one,) = build_project(first, source=source, locked=True, capabilities=["9.0"])
+    (two,) = build_project(second, source=other, locked=True, capabilities=["9.0"])
+    assert hash_tree(one.path) == hash_tree(two.path)
+    extension = next(one.path.glob("*.so")).read_bytes()
+    assert b"./csrc/answer.cu" in extension
+    assert str(tmp_path).encode() not in extension
 
 
 def test_every_header_that_is_read_lies_in_a_locked_tree_or_in_the_project(
@@ -268,7 +308,7 @@ def test_verify_exits_with_its_own_status_where_something_differs(
     torch = tiny_lock.variants[CPU].uses["torch"].part
     assert torch is not None
     kind, key = torch.split("/")
-    shutil.copytree(source.store.path(kind, key), store.path(kind, key), copy_function=os.link)
+    shutil.copytree(source.store.path(kind, key), store.path(kind, key), copy_function=link)
     header = store.path(kind, key) / "torch" / "all.h"
     header.unlink(missing_ok=True)
     header.write_text("// mine\n")

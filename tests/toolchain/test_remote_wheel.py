@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kernelyard.errors import EnvironmentProblemError, KernelyardError, VerificationError
-from kernelyard.toolchain import remote_wheel
+from kernelyard.toolchain import range_file
 from kernelyard.toolchain.package_index import PackageIndex
 from kernelyard.toolchain.remote_wheel import RemoteWheel
 
@@ -239,7 +239,7 @@ def test_a_server_that_falls_silent_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
     ranges: bool,  # noqa: FBT001
 ) -> None:
-    monkeypatch.setattr(remote_wheel, "_TIMEOUT_S", (1, 0.05))
+    monkeypatch.setattr(range_file, "_TIMEOUT_S", (1, 0.05))
     server.ranges, server.pause_s = ranges, 0.3
     error = failure(large)
     assert (error.code, error.exit_code) == ("KY311", 3)

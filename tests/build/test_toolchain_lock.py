@@ -132,11 +132,11 @@ def test_things_of_one_name_are_told_apart_by_their_digests() -> None:
 
 
 def test_what_comes_and_goes_is_told() -> None:
-    more = LockedVariant(REQUEST, {**USES, "cublas": Use("libcublas.so.13", A)})
+    more = LockedVariant(REQUEST, {**USES, "libcublas": Use("libcublas.so.13", A)})
     new = replace(LOCK, kernelyard="9", variants={CPU: more, "torch-cpu": more})
     assert changes(LOCK, new) == (
         Change("kernelyard", __version__, "9"),
-        Change("cublas", None, "libcublas.so.13", (CPU,)),
+        Change("libcublas", None, "libcublas.so.13", (CPU,)),
         Change("variant", CUDA, None, (CUDA,)),
         Change("variant", None, "torch-cpu", ("torch-cpu",)),
     )

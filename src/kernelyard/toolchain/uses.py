@@ -41,7 +41,7 @@ def uses_of(toolchain: Toolchain, request: Request) -> dict[str, Use]:
         library = toolchain.libraries[name]
         uses[name] = Use(f"{name} {library.version}", library.digest, library.part.id if library.part else None)
     for name in request.linked:
-        uses[name] = _of_linked(toolchain.linked[name])
+        uses[f"lib{name}"] = _of_linked(toolchain.linked[name])  # `cuda` is a library too: the driver's
     return dict(sorted(uses.items()))
 
 

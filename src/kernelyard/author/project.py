@@ -118,7 +118,8 @@ def generate_project(
     refuse_odd_path(root)
     project = read_project(root)
     installed = None if torch is not None else find_installed_torch(_site_of(python))
-    target = _choose(project.manifest, source.platform, installed, backend, torch)
+    own_cuda = source.cuda_home.version if source.cuda_home is not None else None
+    target = _choose(project.manifest, source.platform, installed, backend, torch, own_cuda=own_cuda)
     folder = root if in_place else root / _FOLDER
     plan = plan_variant(project, target.variant, target.headers)
     for decision in plan.decisions:
@@ -194,6 +195,8 @@ def _choose(
     installed: InstalledTorch | None,
     backend: str | None,
     torch: Version | None,
+    *,
+    own_cuda: Version | None = None,
 ) -> _Target:
     """Choose the variant: that of the installed torch where the kernel has it."""
     chosen = _choose_backend(manifest, installed, backend)
@@ -213,7 +216,7 @@ def _choose(
         framework_version=version,
         cxx11_abi=True if framework == "torch" and os_name == "linux" else None,
         backend=chosen,
-        backend_version=_backend_version(chosen, installed),
+        backend_version=own_cuda if chosen == "cuda" and own_cuda is not None else _backend_version(chosen, installed),
         cpu=cpu,
         os=os_name,
     )

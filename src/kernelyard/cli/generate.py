@@ -22,6 +22,7 @@ __all__ = ["command"]
 @click.option("--backend", metavar="BACKEND", help="By default that of the installed torch.")
 @click.option("--torch", "torch", metavar="X.Y", help="Compile against the headers of this version, which are fetched.")
 @click.option("--python", metavar="PATH", help="The interpreter whose torch is meant; this one by default.")
+@click.option("--cuda-home", metavar="FOLDER", help="A CUDA toolkit of this machine, in place of a fetched one.")
 @click.option("--force", is_flag=True, help="Replace files that are in the way.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was generated as JSON.")
 def command(
@@ -29,6 +30,7 @@ def command(
     backend: str | None,
     torch: str | None,
     python: str | None,
+    cuda_home: str | None,
     *,
     in_place: bool,
     force: bool,
@@ -40,11 +42,13 @@ def command(
     """
     from kernelyard.author.project import generate_project
     from kernelyard.store import Store
+    from kernelyard.toolchain.local_cuda import toolkit_at
     from kernelyard.toolchain.parts import PartSource
 
+    home = toolkit_at(cuda_home) if cuda_home is not None else None
     generated = generate_project(
         folder,
-        source=PartSource(Store.default()),
+        source=PartSource(Store.default(), cuda_home=home),
         in_place=in_place,
         backend=backend,
         torch=_version(torch),

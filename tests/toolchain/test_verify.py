@@ -12,6 +12,7 @@ from kernelyard.errors import EnvironmentProblemError, VerificationError
 from kernelyard.formats.toolchain_lock import Ingredient, LockedPart, ToolchainLock
 from kernelyard.formats.versions import Version
 from kernelyard.store import Store
+from kernelyard.toolchain.choose_compiler import choose_compiler
 from kernelyard.toolchain.part import Part
 from kernelyard.toolchain.parts import PartSource, known_torch
 from kernelyard.toolchain.trail import Preview
@@ -132,6 +133,14 @@ def test_what_was_taken_from_another_wheel_than_the_known_one_is_refused(part: P
         check_archives(replace(lock_of(part), archives={other.file: other}))
     assert (caught.value.code, other.file in caught.value.what) == ("KY351", True)
     check_archives(replace(lock_of(part), archives={known().file: known()}))
+
+
+def test_a_preview_on_a_machine_without_a_compiler_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(EnvironmentProblemError) as caught:
+        choose_compiler(Preview(Store(tmp_path / "store")), None)
+    assert (caught.value.code, "the pinned one has not been fetched yet" in str(caught.value)) == ("KY321", True)
 
 
 def test_a_preview_fetches_nothing(server: IndexServer, source: PartSource) -> None:

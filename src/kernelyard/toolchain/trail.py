@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernelyard.errors import EnvironmentProblemError
 from kernelyard.formats.toolchain_lock import Request, Use
 from kernelyard.store import Store
 from kernelyard.toolchain.assemble import Toolchain
@@ -31,9 +32,17 @@ class Preview(PartSource):
         self.missing: set[str] = set()
 
     def provide(self, kind: str, key: str, fill: Callable[[Path], Iterable[Ingredient]]) -> Part:
-        """Return a part that the store has, or one of no files that stands for it."""
+        """Return a part that the store has, or one of no files that stands for it.
+
+        Raises:
+            EnvironmentProblemError: It is the compiler, without which nothing can be said of the rest (KY321).
+        """
         if self.store.get(kind, key) is not None:
             return super().provide(kind, key, fill)
+        if kind == "compilers":
+            what = "there is no g++ here that fits, and the pinned one has not been fetched yet"
+            hint = "`kernelyard toolchain lock` and `kernelyard build` fetch it"
+            raise EnvironmentProblemError("KY321", what, hint=hint)
         part = Part(self.store.path(kind, key), (), "")
         self.missing.add(part.id)
         return part

@@ -57,6 +57,15 @@ def test_a_torch_is_there_for_the_toolkits_that_it_was_ever_built_for() -> None:
     assert "torch215-cxx11-cu124-x86_64-linux" in entries
 
 
+def test_on_other_cpus_an_older_torch_has_no_headers_of_cuda() -> None:
+    entries = matrix(manifest('["cuda"]', "[torch]"), platform="aarch64-linux")
+    obstacles = {entry.name: entry.obstacle for entry in entries}
+    assert obstacles["torch210-cxx11-cu124-aarch64-linux"] == (
+        "the wheels of torch 2.10 for aarch64 are without CUDA, and so are their headers"
+    )
+    assert obstacles["torch211-cxx11-cu124-aarch64-linux"] is None
+
+
 def test_by_default_a_full_abi_kernel_is_built_for_what_the_wheels_on_the_index_are_for() -> None:
     assert by_default('["cuda", "cpu"]', "[torch]") == [
         f"torch2{minor}-cxx11-{compute}-x86_64-linux" for compute in ("cu130", "cpu") for minor in range(11, 16)

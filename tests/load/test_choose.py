@@ -65,7 +65,7 @@ FUTURE_PTX = (DeviceImage("ptx", "8.0", Version("9.9")),)
         (STABLE_CPU, {"requirements": ("einops", "Einops>=0.7", "nothing; python_version < '3'")}, {}),
         (STABLE_CUDA, {"images": (DeviceImage("sass", "7.5", None),)}, {"gpus": (H200, TURING)}),
         (STABLE_CUDA, {"images": (DeviceImage("ptx", "9.0", Version("9.0")),)}, {}),
-        (STABLE_CUDA, {"images": (DeviceImage("ptx", "9.0", Version("9.9")),)}, {"driver": Version("590.44")}),
+        (STABLE_CUDA, {"images": (DeviceImage("ptx", "9.0", Version("9.9")),)}, {"driver": Version("610.43")}),
         (STABLE_CUDA, {"images": (DeviceImage("ptx", "9.0", None),)}, {}),
         (STABLE_CUDA, {"images": (DeviceImage("sass", "9" * 5000 + ".0", None),)}, {}),
     ],
@@ -107,7 +107,7 @@ def test_what_is_true_is_usable(name: str, facts: dict[str, Any], system: dict[s
         (STABLE_CPU, {}, {"free_threaded": True, "python": (3, 15)}, "free-threaded 3.15", "ordinary Python 3.15"),
         (EXACT_CUDA, {}, {"free_threaded": True, "python": (3, 14)}, "free-threaded", "ordinary Python 3.14"),
         (STABLE_CUDA, {"images": NEW_PTX}, {}, r"PTX 9\.1, which needs the NVIDIA driver 590", "driver 590 or later"),
-        (STABLE_CUDA, {"images": FUTURE_PTX}, {}, r"PTX 9\.9, which needs the NVIDIA driver 590", "driver 590"),
+        (STABLE_CUDA, {"images": FUTURE_PTX}, {}, r"PTX 9\.9, which needs the NVIDIA driver 610", "driver 610"),
         (STABLE_CUDA, {"images": (DeviceImage("sass", "8.0", None),)}, {"gpus": (H200, TURING)},
          r"none of it runs on GPU 0 \(9\.0\) or GPU 1 \(7\.5\)", "publish it for 9.0 or 7.5"),
         (STABLE_CUDA, {"images": (DeviceImage("sass", "7.5", None),)}, {"gpus": (H200, TURING), "gpus_in_order": True},
@@ -208,7 +208,7 @@ def test_what_runs_on_any_gpu_is_usable_where_cuda_may_put_that_one_first() -> N
 
 @pytest.mark.parametrize(
     ("isa", "driver"),
-    [("6.5", None), ("7.0", None), ("7.8", "520"), ("8.0", "525"), ("8.4", "550"), ("8.6", "565"), ("9.1", "590")],
+    [("6.5", None), ("7.0", None), ("7.8", "520"), ("8.0", "525"), ("8.4", "550"), ("8.6", "565"), ("9.2", "595")],
 )
 def test_the_driver_that_ptx_needs_is_that_of_the_manual(isa: str, driver: str | None) -> None:
     assert driver_for_ptx(Version(isa)) == (Version(driver) if driver else None)

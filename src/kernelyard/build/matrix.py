@@ -31,6 +31,8 @@ _TORCH_OF_CUDA = {
     12: (Version("2.1"), None),
     13: (Version("2.9"), None),
 }
+#: The first torch whose wheels on the index for other CPUs than x86-64 are built for CUDA.
+_FIRST_CUDA_ELSEWHERE = Version("2.11")
 #: The first toolkit whose runtime can be linked in; an older one's comes with a torch that was built for it.
 _FIRST_STATIC = Version("12.0")
 
@@ -151,10 +153,10 @@ def _of_toolkit(
             cpu=cpu,
             os=os,
         )
-        yield MatrixEntry(str(variant), variant, headers, _obstacle(manifest, variant))
+        yield MatrixEntry(str(variant), variant, headers, _obstacle(manifest, variant, headers))
 
 
-def _obstacle(manifest: Manifest, variant: VariantName) -> str | None:
+def _obstacle(manifest: Manifest, variant: VariantName, headers: Version) -> str | None:
     toolkit, bounds = variant.backend_version, manifest.general.of_backend.get(variant.backend)
     if toolkit is None:
         return None
@@ -162,6 +164,8 @@ def _obstacle(manifest: Manifest, variant: VariantName) -> str | None:
         return "general.cuda.minver or maxver leaves this toolkit out"
     if toolkit < _FIRST_STATIC and variant.framework != "torch":
         return f"CUDA {toolkit} has no runtime to link in, and no torch that brings it has this interface"
+    if variant.cpu != "x86_64" and variant.framework == "torch" and headers < _FIRST_CUDA_ELSEWHERE:
+        return f"the wheels of torch {headers} for {variant.cpu} are without CUDA, and so are their headers"
     return None
 
 

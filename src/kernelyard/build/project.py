@@ -32,7 +32,7 @@ from kernelyard.project.plan import VariantPlan, plan_variant
 from kernelyard.project.sources import Project, read_project
 from kernelyard.store import writing
 from kernelyard.toolchain.assemble import Toolchain, assemble
-from kernelyard.toolchain.parts import PartSource
+from kernelyard.toolchain.parts import HOST, PartSource
 from kernelyard.toolchain.uses import uses_of
 
 __all__ = ["ASIDE", "WORK_FOLDER", "BuiltVariant", "build_project", "refuse_odd_path", "write_index"]
@@ -118,8 +118,7 @@ def build_project(
         built: list[BuiltVariant] = []
         try:
             for compute, group in _by_toolkit(project, chosen, capabilities).items():
-                # Objects of other compilers and surroundings are not for a build from a lock.
-                folder = work / "locked" / compute if locked else work / compute
+                folder = _objects_folder(work, compute, source)
                 built.extend(_build_group(project, group, source, folder, parallel=jobs or _cores(), lock=lock))
         finally:
             # Also after a failure: variants of other toolkits are in their place by then, and the index is to say so.
@@ -202,6 +201,12 @@ def _remove(folder: Path) -> None:
         folder.unlink()
     else:
         shutil.rmtree(folder)
+
+
+def _objects_folder(work: Path, compute: str, source: PartSource) -> Path:
+    # Objects of other compilers and surroundings are not for a build from a lock, nor those for another CPU.
+    folder = work / "locked" if source.lock is not None else work
+    return folder / (compute if source.platform == HOST else f"{compute}-{source.platform}")
 
 
 def _by_toolkit(project: Project, entries: Sequence[MatrixEntry], capabilities: Sequence[str]) -> dict[str, list[_Job]]:

@@ -38,6 +38,13 @@ def _checked(capabilities: tuple[str, ...]) -> tuple[str, ...]:
     help="Compile with a fetched g++ and an old system root, as everywhere, although this machine may have a g++.",
 )
 @click.option(
+    "--platform",
+    type=click.Choice(["x86_64-linux", "aarch64-linux"]),
+    default="x86_64-linux",
+    show_default=True,
+    help="Build for machines of this kind.",
+)
+@click.option(
     "--cuda-home",
     metavar="FOLDER",
     help="Build with the CUDA toolkit in FOLDER, which may be of a version that cannot be fetched.",
@@ -52,6 +59,7 @@ def command(
     *,
     locked: bool,
     pinned_compiler: bool,
+    platform: str,
     cuda_home: str | None,
     as_json: bool,
 ) -> None:
@@ -59,14 +67,16 @@ def command(
     from kernelyard.build.project import build_project
     from kernelyard.store import Store
     from kernelyard.toolchain.local_cuda import toolkit_at
-    from kernelyard.toolchain.parts import PartSource
+    from kernelyard.toolchain.parts import HOST, PartSource
 
     if locked and cuda_home is not None:
         raise click.UsageError("--locked takes the toolkit from toolchain.lock: leave --cuda-home out")
+    if platform != HOST and cuda_home is not None:
+        raise click.UsageError("a toolkit of this machine builds for it alone: leave --cuda-home or --platform out")
     home = toolkit_at(cuda_home) if cuda_home is not None else None
     built = build_project(
         folder,
-        source=PartSource(Store.default(), pinned_compiler=pinned_compiler, cuda_home=home),
+        source=PartSource(Store.default(), platform=platform, pinned_compiler=pinned_compiler, cuda_home=home),
         variants=variants,
         capabilities=_checked(capabilities),
         jobs=jobs,

@@ -18,9 +18,16 @@ __all__ = ["command"]
 
 @click.command("variants")
 @click.argument("folder", default=".", type=click.Path(path_type=Path))
+@click.option(
+    "--platform",
+    type=click.Choice(["x86_64-linux", "aarch64-linux"]),
+    default="x86_64-linux",
+    show_default=True,
+    help="Those for machines of this kind.",
+)
 @click.option("--cuda-home", metavar="FOLDER", help="Count on the CUDA toolkit in FOLDER.")
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
-def command(folder: Path, *, cuda_home: str | None, as_json: bool) -> None:
+def command(folder: Path, *, platform: str, cuda_home: str | None, as_json: bool) -> None:
     """List the variants that the kernel in FOLDER should have, and which of them can be built here."""
     from kernelyard.build.availability import obstacles_here
     from kernelyard.build.matrix import matrix
@@ -30,9 +37,9 @@ def command(folder: Path, *, cuda_home: str | None, as_json: bool) -> None:
     from kernelyard.toolchain.parts import PartSource
 
     home = toolkit_at(cuda_home) if cuda_home is not None else None
-    source = PartSource(Store.default(), cuda_home=home)
+    source = PartSource(Store.default(), platform=platform, cuda_home=home)
     project = read_project(folder)
-    entries = matrix(project.manifest, cuda=home.version if home is not None else None)
+    entries = matrix(project.manifest, platform=platform, cuda=home.version if home is not None else None)
     here = obstacles_here(entries, source)
     obstacles = {entry.name: here[entry.name] or _refusal(project, entry) for entry in entries}
     if as_json:

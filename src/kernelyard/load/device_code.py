@@ -10,7 +10,8 @@ from kernelyard.load.nvml import Gpu
 __all__ = ["driver_for_ptx", "runs_on", "serves"]
 
 #: PTX ISA -> the first driver whose compiler reads it. From the table "PTX Release History" of NVIDIA's manual
-#: "Parallel Thread Execution ISA", 9.1; every driver reads what is older than 7.1 and runs any CUDA of today.
+#: "Parallel Thread Execution ISA", 9.1; every driver reads what is older than 7.1 and runs any CUDA of today. The later
+#: ones are the drivers of CUDA 13.2 and 13.3 in their release notes: nvcc 13.2 writes PTX 9.2, 13.3 writes 9.3.
 _DRIVER_OF_PTX = {
     Version("7.1"): Version("455"),
     Version("7.2"): Version("460"),
@@ -31,6 +32,8 @@ _DRIVER_OF_PTX = {
     Version("8.8"): Version("575"),
     Version("9.0"): Version("580"),
     Version("9.1"): Version("590"),
+    Version("9.2"): Version("595"),
+    Version("9.3"): Version("610"),
 }
 
 

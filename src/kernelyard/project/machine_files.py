@@ -12,7 +12,7 @@ from kernelyard.project.cmake_lists import MACHINE_FOLDER
 from kernelyard.project.cmake_text import call, linker_word, quoted
 from kernelyard.project.installed_torch import InstalledTorch
 from kernelyard.toolchain.assemble import Toolchain
-from kernelyard.toolchain.parts import HeaderLibrary, TorchHeaders
+from kernelyard.toolchain.parts import HOST, HeaderLibrary, TorchHeaders
 from kernelyard.toolchain.torch_stubs import TorchStubs
 
 __all__ = ["machine_files", "machine_files_of_torch"]
@@ -73,6 +73,8 @@ def _toolchain_file(toolchain: Toolchain) -> str:
         # A compiler that is updated keeps its path; objects of the old one are of no use then.
         f"# {toolchain.compiler.banner}",
     ]
+    if toolchain.platform != HOST:
+        settings |= {"CMAKE_SYSTEM_NAME": "Linux", "CMAKE_SYSTEM_PROCESSOR": toolchain.platform.partition("-")[0]}
     for name, path in compilers.items():
         # Whoever names another on the command line gets it.
         lines += [f"if(NOT DEFINED {name})", f"  set({name} {quoted(path)})", "endif()"]

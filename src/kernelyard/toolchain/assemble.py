@@ -24,7 +24,7 @@ from kernelyard.toolchain.floor import (
 )
 from kernelyard.toolchain.host import HostCompiler, Tools, find_tools
 from kernelyard.toolchain.local_cuda import find_toolkit
-from kernelyard.toolchain.parts import HeaderLibrary, PartSource, TorchHeaders, known_cuda
+from kernelyard.toolchain.parts import HOST, HeaderLibrary, PartSource, TorchHeaders, known_cuda
 from kernelyard.toolchain.stub import write_empty_stub
 from kernelyard.toolchain.torch_brings import brought_names
 from kernelyard.toolchain.torch_stubs import TorchStubs, provide_torch_stubs
@@ -117,7 +117,7 @@ def assemble(
     """
     # What costs nothing comes first: there is no use in fetching 100 MB for a machine without a compiler.
     tools = _pinned_tools(source) if pinned else find_tools()
-    own = _own_toolkit(source, cuda) if cuda is not None and not pinned else None
+    own = _own_toolkit(source, cuda) if cuda is not None and not pinned and source.platform == HOST else None
     compiler = choose_compiler(source, cuda, own=own, pinned=pinned)
     toolkit = own or (source.cuda(cuda) if cuda is not None else None)
     headers = {}

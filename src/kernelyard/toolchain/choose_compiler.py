@@ -10,7 +10,7 @@ from kernelyard.errors import EnvironmentProblemError
 from kernelyard.formats.versions import Version
 from kernelyard.toolchain.cuda_toolkit import CudaToolkit
 from kernelyard.toolchain.host import HostCompiler, find_compiler, other_compilers
-from kernelyard.toolchain.parts import PartSource, known_cuda
+from kernelyard.toolchain.parts import HOST, PartSource, known_cuda
 from kernelyard.toolchain.pinned_compiler import find_pinned_compiler, pinned_compiler_obstacle
 
 __all__ = ["choose_compiler", "compiler_obstacle"]
@@ -31,6 +31,7 @@ def choose_compiler(
     """Return the compiler for a toolkit, or for the CPU alone.
 
     ``CXX`` comes first, then ``g++``, the newest ``g++-VERSION`` that the toolkit takes, ``clang++``, the pinned one.
+    For another CPU there is the pinned one alone.
 
     Args:
         source: Provides the pinned one.
@@ -43,7 +44,7 @@ def choose_compiler(
             toolkit (KY324); or no compiler fits and the pinned one cannot be had, with the same codes.
     """
     newest = _newest(cuda, own)
-    if pinned or source.pinned_compiler:
+    if pinned or source.pinned_compiler or source.platform != HOST:
         return find_pinned_compiler(source, newest=newest.gcc)
     compiler, refused = _of_this_machine(cuda, newest)
     if compiler is not None:
@@ -69,7 +70,7 @@ def compiler_obstacle(source: PartSource, cuda: Version | None, *, own: CudaTool
     """
     newest = _newest(cuda, own)
     why = None
-    if not source.pinned_compiler:
+    if not source.pinned_compiler and source.platform == HOST:
         compiler, refused = _of_this_machine(cuda, newest)
         if compiler is not None:
             return None

@@ -38,10 +38,12 @@ from kernelyard.toolchain.part import Ingredient, Part, provide_part
 from kernelyard.toolchain.remote_wheel import RemoteWheel
 from kernelyard.toolchain.trust import known_wheels
 
-__all__ = ["PYTHONS", "HeaderLibrary", "PartSource", "TorchHeaders", "known_cuda", "known_torch"]
+__all__ = ["HOST", "PYTHONS", "HeaderLibrary", "PartSource", "TorchHeaders", "known_cuda", "known_torch"]
 
 _logger = logging.getLogger("kernelyard.toolchain")
 
+#: What programs are fetched for, whatever they compile for.
+HOST = "x86_64-linux"
 #: In order of preference: torch's headers are the same in the wheels for all Pythons.
 PYTHONS = ("cp312", "cp311", "cp313", "cp310", "cp314")
 
@@ -174,8 +176,14 @@ class PartSource:
                 self.debian.extract(packages, folder, DEBIAN_COMPILER)
                 yield from map(as_ingredient, packages)
             for wheel in pin["wheels"]:
-                strip = wheel.get("strip", pin.get("strip"))
-                yield self._extract(wheel["project"], wheel["version"], folder, strip=strip, take=wheel["take"])
+                yield self._extract(
+                    wheel["project"],
+                    wheel["version"],
+                    folder,
+                    strip=wheel.get("strip", pin.get("strip")),
+                    take=wheel["take"],
+                    platform=HOST if any(name.startswith(_PROGRAM_FOLDERS) for name in wheel["take"]) else None,
+                )
             missing = [name for name in PROGRAMS if not folder.joinpath(name).is_file()]
             if missing:
                 raise EnvironmentProblemError("KY313", f"the archives of CUDA {version} lack {', '.join(missing)}")
@@ -206,7 +214,7 @@ class PartSource:
 
     def _compiler_packages(self, pin: Mapping[str, Any]) -> tuple[DebianPin, ...]:
         """Return the Debian packages of a toolkit whose compiler is not on the index."""
-        return known_debian()[f"{pin['debian']}-{self.platform.partition('-')[0]}"] if "debian" in pin else ()
+        return known_debian()[f"{pin['debian']}-{HOST.partition('-')[0]}"] if "debian" in pin else ()
 
     def torch_headers(self, version: Version) -> TorchHeaders:
         """Return the headers of a torch version, of its newest patch release.
@@ -271,10 +279,12 @@ class PartSource:
         pin = _pins()["tools"][name]
 
         def fill(folder: Path) -> Iterator[Ingredient]:
-            yield self._extract(pin["project"], pin["version"], folder, strip=pin["strip"], take=pin["take"])
+            yield self._extract(
+                pin["project"], pin["version"], folder, strip=pin["strip"], take=pin["take"], platform=HOST
+            )
             folder.joinpath(pin["program"]).chmod(0o755)
 
-        part = self.provide("tools", f"{name}-{pin['version']}-{_key(self.platform, sorted(pin.items()))}", fill)
+        part = self.provide("tools", f"{name}-{pin['version']}-{_key(HOST, sorted(pin.items()))}", fill)
         return part.path / pin["program"], part
 
     def member(self, project: str, version: str, name: str) -> Path:
@@ -293,11 +303,19 @@ class PartSource:
         return self.store.provide("files", f"{project}-{version}-{digest[:16]}-{file}", fill) / file
 
     def _extract(
-        self, project: str, version: str, folder: Path, *, strip: str, take: list[str], python: tuple[str, ...] = ()
+        self,
+        project: str,
+        version: str,
+        folder: Path,
+        *,
+        strip: str,
+        take: list[str],
+        python: tuple[str, ...] = (),
+        platform: str | None = None,
     ) -> Ingredient:
         before = self.bytes_fetched
         prefixes = tuple(strip + prefix for prefix in take)
-        wheel = self._open(project, version, python)
+        wheel = self._open(project, version, python, platform)
         link = wheel.link
         count = wheel.extract(_starting_with(prefixes), folder, strip=strip)
         if not count:
@@ -323,12 +341,12 @@ class PartSource:
             trust=wheel.trust,
         )
 
-    def _open(self, project: str, version: str, python: tuple[str, ...]) -> RemoteWheel:
+    def _open(self, project: str, version: str, python: tuple[str, ...], platform: str | None = None) -> RemoteWheel:
         if self.lock is not None:
             locked = locked_wheel(self.lock, project, version)
             link = self.index.find_file(project, version, locked.file)
             return RemoteWheel(self.index, link, expected=locked)
-        link = self.index.find_wheel(project, version, platform=self.platform, python=python)
+        link = self.index.find_wheel(project, version, platform=platform or self.platform, python=python)
         return RemoteWheel(self.index, link, expected=known_wheels().get(link.filename))
 
 
@@ -337,6 +355,7 @@ def _key(*made_of: object) -> str:
     return sha256(repr((_PARTS, *made_of)).encode()).hexdigest()[:16]
 
 
+_PROGRAM_FOLDERS = ("bin/", "nvvm/")
 #: Changes when parts are kept in another way.
 _PARTS = 2
 #: Changes whenever `complete_layout` does, so that folders laid out otherwise are not taken for the same part.

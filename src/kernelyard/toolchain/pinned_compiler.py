@@ -11,7 +11,7 @@ import logging
 import platform
 import posixpath
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.resources import files
@@ -42,7 +42,7 @@ _SYSROOT = "sysroot"
 #: not itself need libpthread may hear no. Newer headers take threads for granted; so do objects of this compiler.
 _THREADS = "-D_GLIBCXX_GTHREAD_USE_WEAK=0"
 #: Changes whenever the launchers or what is taken do, so that older parts are not taken for the same.
-_LAYOUT = 1
+_LAYOUT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,30 +158,35 @@ def _sysroot(triple: str, loader: str) -> Selection:
 
 def _write_launchers(folder: Path, recipe: _Recipe) -> None:
     """Put a script in the place of each program, and the program beside it as ``NAME.elf``."""
-    compilers = (f"gcc-{recipe.major}", f"g++-{recipe.major}")
-    for path in sorted(folder.glob("usr/**/*")):
-        if path.is_symlink() or not path.is_file() or _SYSROOT in path.relative_to(folder).parts[:1]:
-            continue
-        if path.stat().st_mode & 0o111 and ".so" not in path.name and _is_elf(path):
-            options = []
-            if path.parent.name == "bin" and path.name.endswith(compilers):
-                options = [f"-B$root/{recipe.tools}/", f"--sysroot=$root/{_SYSROOT}", _THREADS]
-            program = path.rename(path.with_name(f"{path.name}.elf"))
-            path.write_text(_launcher(program.relative_to(folder).as_posix(), options), "utf-8")
-            path.chmod(0o755)
+    paths = [path for path in sorted(folder.glob("usr/**/*")) if path.is_file()]
+    links = {path: path.resolve() for path in paths if path.is_symlink()}
+    programs = {}
+    for path in paths:
+        if path not in links and path.stat().st_mode & 0o111 and ".so" not in path.name and _is_elf(path):
+            programs[path.resolve()] = path.rename(path.with_name(f"{path.name}.elf"))
+            _write_launcher(folder, path, programs[path.resolve()], recipe)
+    for link, path in links.items():
+        # A script goes by its own path, and a link in another folder has another one.
+        if path in programs and path.parent != link.parent.resolve():
+            link.unlink()
+            _write_launcher(folder, link, programs[path], recipe)
 
 
-def _launcher(program: str, options: Sequence[str]) -> str:
+def _write_launcher(folder: Path, path: Path, program: Path, recipe: _Recipe) -> None:
+    options = []
+    if path.parent == folder / "usr" / "bin" and path.name.endswith((f"gcc-{recipe.major}", f"g++-{recipe.major}")):
+        options = [f"-B$root/{recipe.tools}/", f"--sysroot=$root/{_SYSROOT}", _THREADS]
     text = _template()
     for name, value in (
-        ("UP", posixpath.relpath(".", posixpath.dirname(program))),
+        ("UP", posixpath.relpath(".", path.parent.relative_to(folder).as_posix())),
         ("LOADER", f"lib/{_HOST}/ld-linux-x86-64.so.2"),
         ("LIBRARIES", f"lib/{_HOST}"),
-        ("PROGRAM", program),
+        ("PROGRAM", program.relative_to(folder).as_posix()),
         ("OPTIONS", "".join(f' "{option}"' for option in options)),
     ):
         text = text.replace(f"@{name}@", value)
-    return text
+    path.write_text(text, "utf-8")
+    path.chmod(0o755)
 
 
 def _template() -> str:

@@ -59,7 +59,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section header. Its name is compared on demand, by :meth:`Image.section_is_named`."""
+    """A section header. Its name is looked up on demand, by :meth:`Image.section_name`."""
 
     name_offset: int
     type: int
@@ -223,6 +223,18 @@ class Image:
         """Whether a section of ``sections`` has this name."""
         start = sections[self._names_index].offset + section.name_offset
         return start < len(self.data) and self.data[start : start + len(name) + 1] == name + b"\0"
+
+    def section_name(self, section: Section, sections: tuple[Section, ...]) -> str:
+        """The name of a section of ``sections``; bytes that are not UTF-8 survive as surrogates.
+
+        Raises:
+            BinaryError: it is not within the file.
+        """
+        start = sections[self._names_index].offset + section.name_offset
+        end = self.data.find(b"\0", start)
+        if end < 0:
+            raise BinaryError(f"no name at offset {start:#x}")
+        return self.data[start:end].decode("utf-8", "surrogateescape")
 
     def section_extent(self, section: Section) -> tuple[int, int]:
         """The file offset and size of a section; size 0 for one that has no bytes in the file.

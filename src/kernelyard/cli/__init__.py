@@ -31,6 +31,7 @@ _COMMANDS = {
     "get": "Fetch a kernel from a hub and load it.",
     "init": "Make a kernel project that builds, tests and loads as it is.",
     "push": "Publish what is in build/ to a hub.",
+    "rebuild": "Build a variant again from what it was built from, and compare.",
     "toolchain": "Show, lock, fetch and verify what variants are built with.",
     "variants": "List the variants that a kernel should have.",
 }

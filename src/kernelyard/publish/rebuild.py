@@ -1,0 +1,145 @@
+"""Building a variant once more from what it says it was built from, and telling how the two differ."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelyard import __version__
+from kernelyard.binary.difference import Names
+from kernelyard.build.identity import templates_digest
+from kernelyard.build.project import build_project
+from kernelyard.build.toolchain_lock import read_lock, write_lock
+from kernelyard.errors import EnvironmentProblemError, InputError, MissingError, Place
+from kernelyard.formats.metadata import Making
+from kernelyard.formats.variant import VariantName
+from kernelyard.hub.folder import FolderHub, FolderVariant, list_files
+from kernelyard.publish.compare import variant_differences
+from kernelyard.publish.sources import lay_out_sources
+from kernelyard.store import Store
+from kernelyard.toolchain.parts import PartSource
+
+__all__ = ["Rebuilt", "rebuild_variant"]
+
+_logger = logging.getLogger("kernelyard.publish")
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """What came of building a variant once more.
+
+    Attributes:
+        variant: Its name.
+        commit: The commit that it was rebuilt from; None for a work tree as it is.
+        lock: The digest of the ``toolchain.lock`` that it was rebuilt by; None where nothing is compiled.
+        files: How many files were compared.
+        remarks: What there is to know about the inputs, in sentences.
+        differences: How files differ, by their paths; those that are identical are not there.
+    """
+
+    variant: str
+    commit: str | None
+    lock: str | None
+    files: int
+    remarks: tuple[str, ...]
+    differences: Mapping[str, tuple[str, ...]]
+
+    @property
+    def identical(self) -> bool:
+        """Whether no file differs."""
+        return not self.differences
+
+
+def rebuild_variant(path: Path, *, store: Store, project: Path | None = None, jobs: int | None = None) -> Rebuilt:
+    """Build a variant again, in an empty folder and with no object of another build, and compare all files.
+
+    Args:
+        path: The folder of the variant. Neither it nor anything else of the project is changed.
+        store: Where parts of toolchains are kept.
+        project: The folder of its project; by default the one whose ``build`` the variant is in.
+        jobs: Compilers at the same time; None for one per core.
+
+    Raises:
+        MissingError: There is no such variant (KY120), it does not tell enough (KY371), or its lock (KY372) or commit
+            (KY374) is not there.
+        EnvironmentProblemError: Another Kernelyard built it (KY373), or what a build raises.
+        KernelyardError: What :func:`kernelyard.build.project.build_project` raises.
+    """
+    variant = _find(path)
+    made, named = _refuse_untold(variant), VariantName.parse(variant.name)
+    root = (project or variant.path.parent.parent).resolve()
+    with tempfile.TemporaryDirectory(prefix="kernelyard-rebuild-") as aside:
+        laid = lay_out_sources(root, variant.metadata.source_commit, Path(aside).resolve())
+        if made.toolchain_lock is not None:
+            _provide_lock(made.toolchain_lock, laid.folder, root)
+        where = f"commit {laid.commit}" if laid.commit else f"the work tree {root}"
+        _logger.info("rebuilding %s from %s", variant.name, where)
+        (built,) = build_project(
+            laid.folder,
+            source=PartSource(store, platform=named.platform or "x86_64-linux"),
+            variants=[variant.name],
+            jobs=jobs,
+            locked=made.toolchain_lock is not None,
+        )
+        again = FolderHub.find(built.path)
+        assert again is not None  # noqa: S101 - it has just been built
+        remarks, other = list(laid.remarks), again.variants[0].metadata
+        if other.sources != variant.metadata.sources:
+            remarks.append("the sources, flags or capabilities are not those that it was built from")
+        differences = variant_differences(variant, again.variants[0], Names("built", "rebuilt"))
+        count = len(list(list_files(built.path)))
+    return Rebuilt(variant.name, laid.commit, made.toolchain_lock, count, tuple(remarks), differences)
+
+
+def _find(path: Path) -> FolderVariant:
+    hint = "name the folder of one variant, build/VARIANT"
+    found = FolderHub.find(path.resolve())
+    if found is None:
+        raise MissingError("KY120", "there is no variant", hint=hint, place=Place(str(path)))
+    if found.broken and not found.variants:
+        raise MissingError("KY120", f"no variant can be read: {found.broken[0].reason}", place=Place(str(path)))
+    if found.path != path.resolve():
+        names = ", ".join(variant.name for variant in found.variants)
+        raise InputError("KY120", f"no variant, but a folder of variants: {names}", hint=hint, place=Place(str(path)))
+    return found.variants[0]
+
+
+def _refuse_untold(variant: FolderVariant) -> Making:
+    """Refuse what does not say what it was built from, and what this program would not build the same way."""
+    made, place = variant.metadata.made, Place(str(variant.path / "metadata.json"))
+    if made is None or variant.metadata.sources is None:
+        what = "this variant does not say what it was built from: not Kernelyard built it, or an old one"
+        raise MissingError("KY371", what, hint="only its publisher can build it again", place=place)
+    if made.toolchain_lock is None and VariantName.parse(variant.name).framework != "torch-noarch":
+        what = "this variant was built without a toolchain.lock, with what the machine had"
+        hint = "`kernelyard toolchain lock`, then `kernelyard build --locked`, makes one that can be rebuilt"
+        raise MissingError("KY371", what, hint=hint, place=place)
+    if made.kernelyard != __version__:
+        what = f"this variant was built by Kernelyard {made.kernelyard}, and this is {__version__}"
+        hint = f"use that version: pip install 'kernelyard[build]=={made.kernelyard}'"
+        raise EnvironmentProblemError("KY373", what, hint=hint, place=place)
+    return made
+
+
+def _provide_lock(digest: str, folder: Path, root: Path) -> None:
+    """See that the lock of a recorded digest is beside the sources, be it of their commit or of the work tree."""
+    seen = []
+    for place in (folder, root):
+        try:
+            lock = read_lock(place)
+        except MissingError:
+            continue
+        if lock.digest == digest:
+            if lock.templates != templates_digest():
+                what = f"this variant was built by another state of Kernelyard {__version__}"
+                raise EnvironmentProblemError("KY373", what, hint="install that one", place=Place(str(root)))
+            write_lock(folder, lock)
+            return
+        seen.append(lock.digest[:12])
+    what = f"the toolchain.lock that it was built by, {digest[:12]}, is not here"
+    what += f": the project has {' and '.join(dict.fromkeys(seen))}" if seen else ", and the project has none"
+    hint = "put that lock back, or build the variant anew by the one that is there"
+    raise MissingError("KY372", what, hint=hint, place=Place(str(root / "toolchain.lock")))

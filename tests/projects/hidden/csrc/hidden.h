@@ -1,0 +1,4 @@
+#pragma once
+
+int hidden(int value);
+int other(int value);

@@ -1,0 +1,1 @@
+"""A kernel full of names that nobody else can see."""

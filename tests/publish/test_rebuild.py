@@ -1,0 +1,203 @@
+"""Rebuilding a variant from what it says it was built from."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kernelyard.build.project import build_project
+from kernelyard.build.toolchain_lock import make_lock, read_lock, write_lock
+from kernelyard.errors import EnvironmentProblemError, InputError, KernelyardError, MissingError
+from kernelyard.formats.metadata import Metadata
+from kernelyard.hub.folder import hash_tree
+from kernelyard.publish.rebuild import rebuild_variant
+from kernelyard.toolchain.parts import PartSource
+
+if TYPE_CHECKING:
+    from tests.conftest import Command
+
+pytestmark = [pytest.mark.compile, pytest.mark.network]
+
+CPU = "torch-stable-abi211-cpu-x86_64-linux"
+
+
+def git(folder: Path, *arguments: str) -> str:
+    settings = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
+    return subprocess.run(["git", *settings, *arguments], cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture(scope="module")
+def published(source: PartSource, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`tiny` in a repository, built for the CPU by its lock; tests work on copies."""
+    from tests.conftest import copy_sample
+
+    project = copy_sample("tiny", tmp_path_factory.mktemp("repository") / "kernels" / "tiny")
+    write_lock(project, make_lock(project, source, selection=["*-cpu-*"]))
+    git(project.parent, "init", "-q")
+    git(project.parent, "add", "-A")
+    git(project.parent, "commit", "-q", "-m", "x")
+    build_project(project, source=source, locked=True)
+    return project.parent
+
+
+@pytest.fixture
+def project(published: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(published, tmp_path / "a clone") / "tiny"
+
+
+def told(variant: Path) -> Metadata:
+    return Metadata.from_json((variant / "metadata.json").read_bytes(), path="metadata.json")
+
+
+def tell(variant: Path, metadata: Metadata) -> None:
+    variant.joinpath("metadata.json").write_bytes(metadata.to_json())
+
+
+def edit(path: Path, old: bytes, new: bytes) -> None:
+    content = path.read_bytes()
+    assert old in content
+    path.write_bytes(content.replace(old, new))
+
+
+def failure(of: Callable[[], object], kind: type[KernelyardError], code: str) -> KernelyardError:
+    with pytest.raises(KernelyardError) as caught:
+        of()
+    assert (type(caught.value), caught.value.code) == (kind, code)
+    return caught.value
+
+
+def test_a_variant_tells_its_commit_its_lock_and_its_tools(project: Path) -> None:
+    metadata = told(project / "build" / CPU)
+    assert metadata.source_commit == git(project, "rev-parse", "HEAD").strip()
+    assert metadata.made is not None
+    assert metadata.made.toolchain_lock == read_lock(project).digest
+    assert (metadata.made.dirty, metadata.made.object_cache) == (False, False)
+    assert {"cmake", "compiler", "floor", "ninja", "torch"} <= metadata.made.tools.keys()
+
+
+def test_a_variant_is_identical_to_its_commit_whatever_has_become_of_the_work_tree(
+    project: Path, kernelyard: Command
+) -> None:
+    edit(project / "csrc" / "answer.cpp", b"int answer", b"// changed\nint answer")
+    project.joinpath("csrc", "other.cpp").unlink()
+    before = hash_tree(project), git(project, "status", "--porcelain")
+    done = kernelyard("rebuild", project / "build" / CPU, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "variant": CPU,
+        "identical": True,
+        "commit": told(project / "build" / CPU).source_commit,
+        "toolchain-lock": read_lock(project).digest,
+        "files": 4,
+        "remarks": [],
+        "differences": {},
+    }
+    assert (hash_tree(project), git(project, "status", "--porcelain")) == before
+
+
+def test_what_differs_is_told_file_by_file(project: Path, kernelyard: Command, tmp_path: Path) -> None:
+    variant = Path(shutil.move(project / "build" / CPU, tmp_path / CPU))
+    (extension,) = variant.glob("*.so")
+    edit(extension, b"PyInit__tiny", b"PyEvil__tiny")
+    edit(variant / "__init__.py", b"does nothing", b"does something")
+    variant.joinpath("extra.py").write_text("")
+    tell(variant, replace(told(variant), license="MIT"))
+    done = kernelyard("rebuild", variant, "--project", project)
+    assert done.returncode == 1, done.stderr
+    first, *lines = done.stdout.splitlines()
+    assert first == f"different: {CPU}, 4 of 4 files"
+    files = [line for line in lines if not line.startswith(" ")]
+    assert files == ["__init__.py", extension.name, "extra.py", "metadata.json"]
+    assert '  -"""A kernel that does something."""' in lines
+    name = told(variant).id
+    assert f"  exported symbol only in built: PyEvil_{name}" in lines
+    assert f"  exported symbol only in rebuilt: PyInit_{name}" in lines
+    assert "  is only in built" in lines
+    assert '  -  "license": "MIT",' in lines
+
+
+def test_without_a_repository_the_folder_as_it_is_is_taken_and_that_is_said(
+    project: Path, source: PartSource, tmp_path: Path
+) -> None:
+    alone = shutil.copytree(project, tmp_path / "alone")
+    rebuilt = rebuild_variant(alone / "build" / CPU, store=source.store)
+    assert (rebuilt.identical, rebuilt.commit) == (True, None)
+    assert "git knows no repository here" in rebuilt.remarks[0]
+    edit(alone / "csrc" / "other.cpp", b"return", b"return 1 +")
+    rebuilt = rebuild_variant(alone / "build" / CPU, store=source.store)
+    assert not rebuilt.identical
+    assert "the sources, flags or capabilities are not those that it was built from" in rebuilt.remarks
+    (extension,) = alone.glob("build/*/*.so")
+    said = rebuilt.differences[extension.name]
+    assert said[0].startswith("has the id, which is ")
+    assert any(sentence.startswith("section .text: ") for sentence in said)
+
+
+def test_where_sources_had_changes_it_is_the_work_tree(project: Path, source: PartSource) -> None:
+    variant = project / "build" / CPU
+    metadata = told(variant)
+    assert metadata.made is not None
+    tell(variant, replace(metadata, source_commit=None, made=replace(metadata.made, dirty=True)))
+    rebuilt = rebuild_variant(variant, store=source.store, jobs=1)
+    assert rebuilt.identical
+    assert rebuilt.remarks == ("the variant names no commit: rebuilt from the work tree as it is",)
+
+
+# What cannot be rebuilt
+
+
+def test_a_build_without_a_lock_cannot_be_rebuilt(built_tiny: Path, source: PartSource) -> None:
+    error = failure(lambda: rebuild_variant(built_tiny / "build" / CPU, store=source.store), MissingError, "KY371")
+    assert "kernelyard build --locked" in error.hint
+
+
+def test_what_others_built_cannot_be_rebuilt(project: Path, source: PartSource) -> None:
+    variant = project / "build" / CPU
+    tell(variant, replace(told(variant), facts=None))
+    failure(lambda: rebuild_variant(variant, store=source.store), MissingError, "KY371")
+
+
+def test_another_lock_is_not_taken(project: Path, source: PartSource) -> None:
+    variant = project / "build" / CPU
+    lock = read_lock(project)
+    write_lock(project, replace(lock, selection=("*",)))
+    assert rebuild_variant(variant, store=source.store).identical, "the commit still has the right one"
+    metadata = told(variant)
+    tell(variant, replace(metadata, source_commit=None))
+    error = failure(lambda: rebuild_variant(variant, store=source.store), MissingError, "KY372")
+    assert lock.digest[:12] in error.what
+    project.joinpath("toolchain.lock").unlink()
+    error = failure(lambda: rebuild_variant(variant, store=source.store), MissingError, "KY372")
+    assert "the project has none" in error.what
+
+
+def test_another_kernelyard_builds_other_bytes(project: Path, source: PartSource) -> None:
+    variant = project / "build" / CPU
+    metadata = told(variant)
+    assert metadata.made is not None
+    tell(variant, replace(metadata, made=replace(metadata.made, kernelyard="0.0.1")))
+    error = failure(lambda: rebuild_variant(variant, store=source.store), EnvironmentProblemError, "KY373")
+    assert "kernelyard[build]==0.0.1" in error.hint
+
+
+def test_another_state_of_kernelyard_builds_other_bytes(project: Path, source: PartSource) -> None:
+    variant = project / "build" / CPU
+    older = replace(read_lock(project), templates="0" * 64)
+    write_lock(project, older)
+    metadata = told(variant)
+    assert metadata.made is not None
+    tell(variant, replace(metadata, made=replace(metadata.made, toolchain_lock=older.digest)))
+    failure(lambda: rebuild_variant(variant, store=source.store), EnvironmentProblemError, "KY373")
+
+
+def test_only_a_variant_can_be_rebuilt(project: Path, source: PartSource, tmp_path: Path) -> None:
+    failure(lambda: rebuild_variant(tmp_path, store=source.store), MissingError, "KY120")
+    error = failure(lambda: rebuild_variant(project, store=source.store), InputError, "KY120")
+    assert CPU in error.what

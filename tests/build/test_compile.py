@@ -76,6 +76,12 @@ def test_the_first_complaint_is_told_at_its_place(said: str, what: str, place: s
         ("nvcc error   : 'cicc' died due to signal 9 (Kill signal)", 9, "KY412", "a compiler was killed"),
         ("Killed", 137, "KY412", "a compiler was killed"),
         ("", -9, "KY412", "a compiler was killed"),
+        (
+            "/x/bin/cmake: error while loading shared libraries: libstdc++.so.6: cannot open shared object file: No such",
+            127,
+            "KY412",
+            "cmake cannot run: this machine has no libstdc++.so.6",
+        ),
     ],
 )
 def test_what_the_machine_lacks_is_not_put_down_to_the_author(said: str, status: int, code: str, what: str) -> None:

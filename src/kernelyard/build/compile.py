@@ -38,6 +38,7 @@ _TOOL_ERROR = re.compile(
     r"^(?:nvcc fatal|ptxas (?:fatal|error)|nvlink error|c\+\+: fatal error|g\+\+: (?:fatal )?error)\s*:?\s*(.*)"
 )
 _KILLED = re.compile(r"fatal error: (?:Killed|Terminated) signal|died due to signal 9\b|^Killed$", re.MULTILINE)
+_LACKS_LIBRARY = re.compile(r"(\S+): error while loading shared libraries: (\S+):")
 #: A source that is not listed can be missed by dozens of names.
 _MOST_UNDEFINED = 8
 _LINKER_ERROR = re.compile(r"(?:undefined reference to|cannot find|multiple definition of|undefined symbol) ?(.*)")
@@ -259,6 +260,11 @@ def _explain_machine(text: str, status: int, log: Path, folder: Path) -> Kernely
     if status < 0 or _KILLED.search(text):
         hint = "most likely the memory ran out; build with fewer jobs: --jobs 1"
         return EnvironmentProblemError("KY412", "a compiler was killed", hint=hint, place=Place(str(log)))
+    if match := _LACKS_LIBRARY.search(text):
+        # CMake from the package index wants that of C++, which images with nothing but Python may lack.
+        what = f"{Path(match[1]).name} cannot run: this machine has no {match[2]}"
+        hint = "install it (Debian and Ubuntu: `apt install libstdc++6`)" if "libstdc++" in match[2] else "install it"
+        return EnvironmentProblemError("KY412", what, hint=hint, place=Place(str(log)))
     return None
 
 

@@ -77,7 +77,7 @@ def test_the_first_complaint_is_told_at_its_place(said: str, what: str, place: s
         ("Killed", 137, "KY412", "a compiler was killed"),
         ("", -9, "KY412", "a compiler was killed"),
         (
-            "/x/bin/cmake: error while loading shared libraries: libstdc++.so.6: cannot open shared object file: No such",
+            "/x/bin/cmake: error while loading shared libraries: libstdc++.so.6: cannot open it",
             127,
             "KY412",
             "cmake cannot run: this machine has no libstdc++.so.6",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,41 @@ import pytest
 from kernelyard.binary.elf import read_elf
 from kernelyard.build.project import BuiltVariant, build_project
 from kernelyard.errors import BuildError
+from kernelyard.formats.versions import Version
+from kernelyard.toolchain.choose_compiler import choose_compiler
 from kernelyard.toolchain.parts import PartSource
+
+#: A driver of which only the version matters: there is no GPU behind it.
+DRIVER = """
+#include <stdlib.h>
+#include <string.h>
+int cuDriverGetVersion(int *version) { *version = atoi(getenv("DRIVER_VERSION")); return 0; }
+int cuInit(unsigned flags) { return 100; }
+static int refuse(void) { return 3; }
+static void *tables[64] = {(void *)512};
+int cuGetExportTable(const void **table, const void *id) {
+  for (int i = 1; i < 64; i++) tables[i] = refuse;
+  *table = tables;
+  return 0;
+}
+int cuGetProcAddress(const char *name, void **address, int version, unsigned long flags) {
+  if (!strcmp(name, "cuDriverGetVersion")) *address = cuDriverGetVersion;
+  else if (!strcmp(name, "cuInit")) *address = cuInit;
+  else if (!strcmp(name, "cuGetProcAddress")) *address = cuGetProcAddress;
+  else *address = refuse;
+  return 0;
+}
+int cuGetProcAddress_v2(const char *name, void **address, int version, unsigned long flags, int *found) {
+  if (found) *found = 0;
+  return cuGetProcAddress(name, address, version, flags);
+}
+"""
+PROGRAM = """
+extern int cudaGetDeviceCount(int *);
+int main(void) { int count; return cudaGetDeviceCount(&count); }
+"""
+#: cudaErrorInsufficientDriver and cudaErrorNoDevice.
+TOO_OLD, NO_GPU = 35, 100
 
 pytestmark = [pytest.mark.network, pytest.mark.compile, pytest.mark.slow]
 
@@ -67,3 +102,23 @@ def test_a_kernel_for_cuda_11_takes_the_runtime_that_torch_brings(sample: Sample
     assert built.name == "torch27-cxx11-cu118-x86_64-linux"
     assert str(built.entry.facts.driver) == "450.80.02"
     assert "libcudart.so.11.0" in needed(built)
+
+
+def test_the_runtime_of_cuda_12_9_runs_on_every_driver_of_cuda_12(source: PartSource, tmp_path: Path) -> None:
+    """It stands in for that of 12.4, whose static one is not on the index: with the driver floor of 12.4."""
+    toolkit = source.cuda(Version("12.4"))
+    (tmp_path / "driver.c").write_text(DRIVER)
+    (tmp_path / "program.c").write_text(PROGRAM)
+    compiler = str(choose_compiler(source, None).path)
+    for command in (
+        ["-x", "c", "-w", "-shared", "-fPIC", "driver.c", "-o", "libcuda.so.1"],
+        ["-x", "c", "program.c", "-x", "none", str(toolkit.runtime), "-lpthread", "-ldl", "-lrt", "-o", "program"],
+    ):
+        subprocess.run([compiler, *command], cwd=tmp_path, check=True)
+
+    def answer(version: str) -> int:
+        environment = {"LD_LIBRARY_PATH": str(tmp_path), "DRIVER_VERSION": version}
+        return subprocess.run([tmp_path / "program"], env=environment, check=False, timeout=60).returncode
+
+    # 525.60 is the driver of 12.0.
+    assert [answer(version) for version in ("11080", "12000", "12040", "12090", "13000")] == [TOO_OLD, *[NO_GPU] * 4]

@@ -16,6 +16,7 @@ from kernelyard.errors import KernelyardError, VerificationError
 from kernelyard.formats.toolchain_lock import Ingredient, LockedPart, ToolchainLock
 from kernelyard.formats.versions import Version
 from kernelyard.store import Store
+from kernelyard.toolchain.locked import locked_wheel
 from kernelyard.toolchain.package_index import PackageIndex
 from kernelyard.toolchain.parts import PartSource, known_cuda, known_torch
 from kernelyard.toolchain.remote_wheel import RemoteWheel
@@ -196,6 +197,18 @@ def test_a_lock_names_the_wheel_whatever_else_the_index_has_by_now(
     other = again.torch_headers(Version("2.11")).part
     assert other is not None
     assert other.ingredients == part.ingredients
+
+
+def test_a_lock_can_name_the_wheels_of_a_release_for_two_platforms(server: IndexServer, wheel: bytes) -> None:
+    here = as_known(server, wheel)
+    there = replace(here, file=FILE.replace("x86_64", "aarch64"))
+    for_all = replace(here, name="other", file="other-1-py3-none-any.whl")
+    archives = {archive.file: archive for archive in (there, here, for_all)}
+    lock = ToolchainLock("1", "0" * 64, "aarch64-linux", (), archives, {}, {})
+    found = [locked_wheel(lock, "torch", here.version, platform=f"{cpu}-linux") for cpu in ("x86_64", "aarch64")]
+    assert found == [here, there]
+    assert locked_wheel(lock, "other", here.version, platform="aarch64-linux") == for_all
+    refused(lambda: locked_wheel(lock, "torch", here.version, platform="riscv64-linux"), "KY355")
 
 
 @pytest.mark.usefixtures("wheel")

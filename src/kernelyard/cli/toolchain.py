@@ -21,6 +21,13 @@ _FOLDER = click.argument("folder", default=".", type=click.Path(path_type=Path))
 _VARIANTS = click.option(
     "--variant", "variants", multiple=True, metavar="GLOB", help="Only variants whose names match."
 )
+_PLATFORM = click.option(
+    "--platform",
+    type=click.Choice(["x86_64-linux", "aarch64-linux"]),
+    default="x86_64-linux",
+    show_default=True,
+    help="What is built for.",
+)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
@@ -32,9 +39,10 @@ def command() -> None:
 @command.command("show")
 @_FOLDER
 @_VARIANTS
+@_PLATFORM
 @click.option("--cuda-home", metavar="FOLDER", help="Count on the CUDA toolkit in FOLDER.")
 @_JSON
-def show(folder: Path, variants: tuple[str, ...], *, cuda_home: str | None, as_json: bool) -> None:
+def show(folder: Path, variants: tuple[str, ...], *, platform: str, cuda_home: str | None, as_json: bool) -> None:
     """Say what the variants of the kernel in FOLDER are built with, and why; fetch nothing."""
     from kernelyard.build.toolchain_lock import make_ready, requests
     from kernelyard.project.sources import read_project
@@ -43,7 +51,7 @@ def show(folder: Path, variants: tuple[str, ...], *, cuda_home: str | None, as_j
     from kernelyard.toolchain.trail import Preview, trail
 
     home = toolkit_at(cuda_home) if cuda_home is not None else None
-    source = Preview(Store.default(), cuda_home=home)
+    source = Preview(Store.default(), platform=platform, cuda_home=home)
     trails = {}
     asked = requests(read_project(folder), source.platform, variants, cuda=home.version if home is not None else None)
     for name, request in asked.items():
@@ -67,14 +75,15 @@ def show(folder: Path, variants: tuple[str, ...], *, cuda_home: str | None, as_j
 @command.command("lock")
 @_FOLDER
 @_VARIANTS
+@_PLATFORM
 @_JSON
-def lock(folder: Path, variants: tuple[str, ...], *, as_json: bool) -> None:
+def lock(folder: Path, variants: tuple[str, ...], *, platform: str, as_json: bool) -> None:
     """Fetch all that the variants in FOLDER are built with, and write toolchain.lock."""
     from kernelyard.build.toolchain_lock import make_lock, write_lock
     from kernelyard.store import Store
     from kernelyard.toolchain.parts import PartSource
 
-    made = make_lock(folder, PartSource(Store.default()), selection=variants)
+    made = make_lock(folder, PartSource(Store.default(), platform=platform), selection=variants)
     write_lock(folder, made)
     _print_lock(made, as_json=as_json)
 

@@ -12,16 +12,18 @@ __all__ = ["UPDATE", "check_part", "locked_wheel"]
 UPDATE = "`kernelyard toolchain update` locks what is used now"
 
 
-def locked_wheel(lock: ToolchainLock, project: str, version: str) -> Ingredient:
-    """Return which wheel of a release a lock names.
+def locked_wheel(lock: ToolchainLock, project: str, version: str, *, platform: str) -> Ingredient:
+    """Return which wheel of a release for a platform a lock names; a cross build may use those for two platforms.
 
     Raises:
         VerificationError: It names none (KY355).
     """
+    fitting = (f"_{platform.partition('-')[0]}.whl", "-any.whl")
     for archive in lock.archives.values():
-        if (archive.kind, archive.name, archive.version) == ("wheel", project, version):
+        of = (archive.kind, archive.name, archive.version)
+        if of == ("wheel", project, version) and archive.file.endswith(fitting):
             return archive
-    raise VerificationError("KY355", f"the lock has no wheel of {project} {version}", hint=UPDATE)
+    raise VerificationError("KY355", f"the lock has no wheel of {project} {version} for {platform}", hint=UPDATE)
 
 
 def check_part(lock: ToolchainLock, part: Part) -> None:

@@ -342,11 +342,12 @@ class PartSource:
         )
 
     def _open(self, project: str, version: str, python: tuple[str, ...], platform: str | None = None) -> RemoteWheel:
+        platform = platform or self.platform
         if self.lock is not None:
-            locked = locked_wheel(self.lock, project, version)
+            locked = locked_wheel(self.lock, project, version, platform=platform)
             link = self.index.find_file(project, version, locked.file)
             return RemoteWheel(self.index, link, expected=locked)
-        link = self.index.find_wheel(project, version, platform=platform or self.platform, python=python)
+        link = self.index.find_wheel(project, version, platform=platform, python=python)
         return RemoteWheel(self.index, link, expected=known_wheels().get(link.filename))
 
 

@@ -49,8 +49,18 @@ CUDA_TORCH = InstalledTorch("2.14.1+cu130", Version("2.14.1"), Path("/site/torch
         (BOTH, '[torch]\nstable-abi = "2.11"', CUDA_TORCH, None, None, "torch-stable-abi211-cu130-x86_64-linux", True),
         ('backends = ["cpu"]', "[torch]", CUDA_TORCH, None, None, "torch214-cxx11-cpu-x86_64-linux", True),
         # What it cannot serve is compiled against headers that are fetched.
-        ('backends = ["cuda"]', "[torch]", CPU_TORCH, None, None, "torch215-cxx11-cu130-x86_64-linux", False),
-        (BOTH, "[torch]", CPU_TORCH, "cuda", None, "torch215-cxx11-cu130-x86_64-linux", False),
+        ('backends = ["cuda"]', "[torch]", CPU_TORCH, None, None, "torch213-cxx11-cu130-x86_64-linux", False),
+        (
+            'backends = ["cuda"]',
+            '[torch]\nminver = "2.14"',
+            CPU_TORCH,
+            None,
+            None,
+            "torch215-cxx11-cu130-x86_64-linux",
+            False,
+        ),
+        (BOTH, '[torch]\nstable-abi = "2.11"', None, "cpu", None, "torch-stable-abi211-cpu-x86_64-linux", False),
+        (BOTH, "[torch]", CPU_TORCH, "cuda", None, "torch213-cxx11-cu130-x86_64-linux", False),
         (BOTH, '[torch]\nmaxver = "2.12"', None, "cpu", None, "torch212-cxx11-cpu-x86_64-linux", False),
         (BOTH, "[torch]", None, None, Version("2.12.1"), "torch212-cxx11-cpu-x86_64-linux", False),
         # A toolkit of the same major version serves torch.
@@ -79,7 +89,7 @@ CUDA_TORCH = InstalledTorch("2.14.1+cu130", Version("2.14.1"), Path("/site/torch
             CUDA_TORCH,
             "rocm",
             None,
-            "torch215-cxx11-rocm72-x86_64-linux",
+            "torch214-cxx11-rocm72-x86_64-linux",
             False,
         ),
         ('backends = ["xpu"]', "[torch]", None, None, None, "torch215-cxx11-xpu20260-x86_64-linux", False),
@@ -292,7 +302,7 @@ def test_a_kernel_without_compiled_code_is_installed_with_its_data(
     install(root, "--no-build-isolation")
     code = "import look_up; print(look_up._ops.__file__); print(look_up.operator_name(), look_up.TABLE['3'])"
     first, names = answer(own_python, code, tmp_path).splitlines()
-    assert Path(first) == root / "variants" / "torch-cpu" / "_ops.py"
+    assert Path(first) == root / ".kernelyard" / "in-place" / "torch-cpu" / "_ops.py"
     assert names == "_look_up_cpu_dev::look_up 9"
 
 
@@ -328,6 +338,48 @@ def test_a_file_of_the_author_in_the_way_is_named(sample: Sample, kernelyard: Ru
     assert "pyproject.toml: in the way" in done.stderr
     assert "KY404" in done.stderr
     assert not root.joinpath("CMakeLists.txt").exists()
+
+
+@pytest.mark.compile
+@pytest.mark.network
+@pytest.mark.torch
+def test_a_project_that_the_manifest_has_left_behind_does_not_configure(
+    sample: Sample, kernelyard: Run, tmp_path: Path
+) -> None:
+    root = sample("img2gray")
+    options = ("--backend", "cpu", "--torch", "2.13", "--in-place")
+    assert kernelyard("generate", root, *options).returncode == 0
+    tools = Path(sysconfig.get_path("scripts"))
+    command = [str(tools / "cmake"), "-S", str(root), "-B", str(tmp_path / "objects"), "-G", "Ninja"]
+    command.append(f"-DCMAKE_MAKE_PROGRAM={tools / 'ninja'}")
+    assert subprocess.run(command, check=False).returncode == 0
+    manifest = root / "build.toml"
+    manifest.write_text(manifest.read_text() + "# changed\n")
+    done = subprocess.run(
+        [str(tools / "ninja"), "-C", str(tmp_path / "objects")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert "run `kernelyard generate --in-place`" in " ".join((done.stdout + done.stderr).split())
+    assert kernelyard("generate", root, *options).returncode == 0
+    assert subprocess.run(command, check=False).returncode == 0
+
+
+def test_an_interpreter_without_torch_is_not_passed_over(sample: Sample, kernelyard: Run, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    done = kernelyard("generate", sample("img2gray"), "--python", tmp_path / "bare" / "bin" / "python")
+    assert done.returncode == 3
+    assert "has no torch [KY405]" in done.stderr
+
+
+@pytest.mark.network
+def test_what_no_torch_here_can_compile_is_generated_and_asks_for_no_torch(sample: Sample, kernelyard: Run) -> None:
+    root = sample("square")
+    done = kernelyard("generate", root, "--backend", "rocm")
+    assert done.returncode == 0, done.stderr
+    assert "`generate` again where a torch for that backend is installed" in done.stderr
+    project = root / ".kernelyard" / "project"
+    assert 'dependencies = ["torch"]' in (project / "pyproject.toml").read_text()
+    assert not (project / "cmake" / "machine").exists()
 
 
 def test_setup_py_builds_and_says_what_installs(sample: Sample, kernelyard: Run) -> None:

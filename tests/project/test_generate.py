@@ -127,9 +127,9 @@ def test_the_toolchain_file_quotes_what_cmake_and_the_linker_would_take_apart(
     plans = make_plans(project, "torch211-cxx11-cu130-x86_64-linux")
     write_project(project, plans, make_toolchain(cuda=True), folder)
     lines = (folder / "cmake" / "machine" / "toolchain.cmake").read_text().splitlines()
-    assert '  set(CMAKE_CXX_COMPILER "/here/g++")' in lines
-    assert '  set(CMAKE_CUDA_COMPILER "/here/cuda/bin/nvcc")' in lines
-    at = lines.index('set("KERNELYARD_CUDA_INCLUDE"')
+    assert 'set(CMAKE_CXX_COMPILER "/here/g++")' in lines
+    assert 'set(CMAKE_CUDA_COMPILER "/here/cuda/bin/nvcc")' in lines
+    at = lines.index("set(KERNELYARD_CUDA_INCLUDE")
     assert lines[at + 1].strip() == "/here/cuda/include /here/cuda/include/cccl)"
     assert 'set(KERNELYARD_STANDARD_LIBRARIES "/here/stubs/libc.so \\"/here/a b.a\\"")' in lines
 
@@ -172,7 +172,7 @@ def test_a_header_library_is_named_by_its_folder_of_this_machine_in_a_file_of_it
     assert not [name for name in written if "torch_" in name]
     assert (folder / "cmake" / "machine" / "tvm_ffi.cmake").read_text().splitlines()[1:] == [
         "add_library(tvm_ffi INTERFACE)",
-        'target_include_directories("tvm_ffi"',
+        "target_include_directories(tvm_ffi",
         "  SYSTEM INTERFACE /here/tvm_ffi/include)",
     ]
 

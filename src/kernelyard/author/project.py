@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,6 +50,11 @@ _TVM_FFI = Version("0.1")
 #: The newest of each that torch has builds for; for the name of a variant on a machine that has none.
 _NEWEST = {"rocm": Version("7.2"), "xpu": Version("2026.0")}
 _BUILT_HERE = ("cpu", "cuda")
+#: Prints the folder that an interpreter would import torch from, and imports nothing.
+_WHERE_TORCH_IS = (
+    "import importlib.util, pathlib; spec = importlib.util.find_spec('torch'); "
+    "print(pathlib.Path(spec.origin).parents[1] if spec and spec.origin else '')"
+)
 _RELEASE = re.compile(r"\d+(\.\d+)*(\+.*)?", re.ASCII)
 
 
@@ -97,6 +102,7 @@ def generate_project(
     backend: str | None = None,
     torch: Version | None = None,
     python: str | None = None,
+    capabilities: Sequence[str] = (),
     force: bool = False,
 ) -> GeneratedProject:
     """Write the project of a kernel for one variant.
@@ -108,6 +114,7 @@ def generate_project(
         backend: Of the variant; None for that of the installed torch.
         torch: The version to compile against, whose headers are fetched; None for the installed torch.
         python: The interpreter whose torch is meant; None for this one, or that of the active environment.
+        capabilities: CUDA capabilities to compile for in place of the manifest's.
         force: Whether files of the author's that are in the way are replaced.
 
     Raises:
@@ -118,18 +125,22 @@ def generate_project(
     refuse_odd_path(root)
     project = read_project(root)
     installed = None if torch is not None else find_installed_torch(_site_of(python))
+    if python is not None and installed is None:
+        raise EnvironmentProblemError(
+            "KY405", f"{python} has no torch", hint="name the headers to fetch with --torch X.Y"
+        )
     own_cuda = source.cuda_home.version if source.cuda_home is not None else None
     target = _choose(project.manifest, source.platform, installed, backend, torch, own_cuda=own_cuda)
     folder = root if in_place else root / _FOLDER
-    plan = plan_variant(project, target.variant, target.headers)
+    plan = plan_variant(project, target.variant, target.headers, only=capabilities)
     for decision in plan.decisions:
         _logger.warning("%s: %s", plan.name, decision)
     with writing(root / WORK_FOLDER, elsewhere=MOVE_PROJECT):
         root.joinpath(WORK_FOLDER).mkdir(exist_ok=True)
     with alone(root / WORK_FOLDER / "lock"):
         run_steps(project, [target.variant], aside=root / WORK_FOLDER / ASIDE)
-        texts = _texts(project, plan, in_place=in_place)
         of_machine = dict(_machine_files(source, plan, target)) if plan.compiled else {}
+        texts = _texts(project, plan, in_place=in_place, complete=bool(of_machine))
         links = {"compile_commands.json": f"{_OBJECTS}/compile_commands.json"} if in_place and plan.compiled else {}
         if of_machine:
             of_machine[f"{MACHINE_FOLDER}/.gitignore"] = "*\n"
@@ -142,21 +153,23 @@ def generate_project(
     return GeneratedProject(folder, plan.name, headers, names, changed, bool(of_machine) or not plan.compiled)
 
 
-def _texts(project: Project, plan: VariantPlan, *, in_place: bool) -> dict[str, str]:
+def _texts(project: Project, plan: VariantPlan, *, in_place: bool, complete: bool) -> dict[str, str]:
     """Return path in the generated project -> text, for all that is of no machine."""
     up = "." if in_place else "/".join([".."] * len(Path(_FOLDER).parts))
     name = f"_{project.manifest.general.python_name}_{plan.backend}_dev"
-    folder = f"cmake/variants/{plan.name}" if plan.compiled else f"variants/{plan.name}"
+    objects = _OBJECTS if in_place else "objects"
+    folder = f"cmake/variants/{plan.name}" if plan.compiled else f"{objects}/{plan.name}"
     texts = {
         f"{folder}/_ops.py": render_ops(plan.framework, name),
         f"{folder}/metadata.json": describe_build(project, plan, name).to_json().decode(),
-        **pip_files(project, plan, up=up, objects=_OBJECTS if in_place else "objects", variant_folder=folder),
+        **pip_files(project, plan, up=up, objects=objects, variant_folder=folder, complete=complete),
     }
     if not plan.compiled:
         return texts
     extension = EXTENSION_FILE[plan.framework].format(name)
     texts["CMakeLists.txt"] = render_cmake_lists(project, [plan], up, install=extension)
-    return texts | project_files(project, [plan]) | extension_name_files(plan.name, name)
+    named = {} if plan.tvm_ffi else extension_name_files(plan.name, name)
+    return texts | project_files(project, [plan]) | named
 
 
 def _machine_files(source: PartSource, plan: VariantPlan, target: _Target) -> Mapping[str, str]:
@@ -186,7 +199,9 @@ def _headers_of(torch: InstalledTorch) -> TorchHeaders:
 def _described(plan: VariantPlan, target: _Target) -> str:
     if target.torch is not None:
         return f"torch {target.torch.build}, as installed in {target.torch.folder.parent}"
-    return f"the headers of torch {plan.torch}" if plan.torch else f"the headers of tvm-ffi {plan.tvm_ffi}"
+    if not plan.torch:
+        return f"the headers of tvm-ffi {plan.tvm_ffi}"
+    return f"the headers of torch {plan.torch}, which were fetched"
 
 
 def _choose(
@@ -208,7 +223,7 @@ def _choose(
     if isinstance(settings, TvmFfiSettings):
         version, headers, used = _TVM_FFI, _TVM_FFI, None if chosen in _BUILT_HERE else used
     else:
-        headers = _torch_version(settings, chosen, used, torch)
+        headers = _torch_version(settings, chosen, torch, used=used, installed=installed)
         version = settings.stable_abi.get(chosen, headers)
     framework = manifest.framework_of(chosen)
     variant = VariantName(
@@ -238,18 +253,29 @@ def _choose_backend(manifest: Manifest, installed: InstalledTorch | None, backen
 
 
 def _torch_version(
-    settings: TorchSettings, backend: str, installed: InstalledTorch | None, torch: Version | None
+    settings: TorchSettings,
+    backend: str,
+    torch: Version | None,
+    *,
+    used: InstalledTorch | None,
+    installed: InstalledTorch | None,
 ) -> Version:
-    """Return the version of torch to compile against, two numbers."""
+    """Return the version of torch to compile against, two numbers.
+
+    Without one that is asked for or can be used: the version that is installed, though for another backend; else the
+    oldest promised of a stable-ABI build, as `build` takes it, and the newest of others.
+    """
     least, most = settings.minver, settings.maxver
     target = settings.stable_abi.get(backend)
     fitting = [version for version in map(Version, known_torch()) if _fits(version, least, most, target)]
-    if torch is None and installed is None:
+    if torch is None and used is None:
         if not fitting:
             hint = f"supported are {', '.join(known_torch())}"
             raise EnvironmentProblemError("KY405", "no supported torch is in the manifest's bounds", hint=hint)
-        return max(fitting)
-    chosen = Version(f"{torch.major}.{torch.minor}") if torch is not None else _two_numbers(installed)
+        if installed is not None and _two_numbers(installed.version) in fitting:
+            return _two_numbers(installed.version)
+        return max(fitting) if target is None else min(fitting)
+    chosen = _two_numbers(torch if torch is not None else used.version if used is not None else max(fitting))
     if not _fits(chosen, least, most, target):
         asked = " and ".join(
             [f"stable-abi {target}"] * (target is not None)
@@ -268,9 +294,8 @@ def _fits(version: Version, least: Version | None, most: Version | None, target:
     return most is None or version.parts[: len(most.parts)] <= most.parts
 
 
-def _two_numbers(installed: InstalledTorch | None) -> Version:
-    assert installed is not None  # noqa: S101 - the caller has looked
-    return Version(f"{installed.version.major}.{installed.version.minor}")
+def _two_numbers(version: Version) -> Version:
+    return Version(f"{version.major}.{version.minor}")
 
 
 def _backend_version(backend: str, installed: InstalledTorch | None) -> Version | None:
@@ -295,11 +320,11 @@ def _site_of(python: str | None) -> Path | None:
         # Kernelyard may be installed on its own, apart from the environment that an author works in.
         return next(iter(sorted(Path(active).glob("lib/python3*/site-packages"))), None)
     program = shutil.which(python)
-    command = [program or python, "-c", "import sysconfig; print(sysconfig.get_path('platlib'))"]
+    command = [program or python, "-c", _WHERE_TORCH_IS]
     try:
         said = subprocess.run(command, capture_output=True, check=True, text=True, timeout=60).stdout
     except (OSError, subprocess.SubprocessError) as error:
         raise InputError(
             "KY405", f"{python} is no Python: {error}", hint="name an interpreter, such as .venv/bin/python"
         ) from None
-    return Path(said.strip())
+    return Path(said.strip() or os.devnull)

@@ -94,6 +94,8 @@ def select(entries: Sequence[MatrixEntry], patterns: Sequence[str]) -> tuple[Mat
         if not matching:
             names = [entry.name for entry in entries]
             hint = nearest(pattern, names) or f"the matrix has {', '.join(names)}"
+            if any(fnmatchcase(name, f"*{pattern}*") for name in names):
+                hint = f"a glob is for the whole name: --variant '*{pattern}*'"
             raise InputError("KY401", f"no variant matches {pattern!r}", hint=hint)
         possible = [entry for entry in matching if entry.obstacle is None]
         if not possible:

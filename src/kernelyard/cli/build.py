@@ -8,10 +8,15 @@ import click
 
 from kernelyard.cli.output import emit_json, print_table, size_text
 
-__all__ = ["command"]
+__all__ = ["checked_capabilities", "command"]
 
 
-def _checked(capabilities: tuple[str, ...]) -> tuple[str, ...]:
+def checked_capabilities(capabilities: tuple[str, ...]) -> tuple[str, ...]:
+    """Return capabilities in their plain form.
+
+    Raises:
+        InputError: One is none (KY222).
+    """
     from kernelyard.errors import InputError
     from kernelyard.formats.capability import Capability
 
@@ -78,7 +83,7 @@ def command(
         folder,
         source=PartSource(Store.default(), platform=platform, pinned_compiler=pinned_compiler, cuda_home=home),
         variants=variants,
-        capabilities=_checked(capabilities),
+        capabilities=checked_capabilities(capabilities),
         jobs=jobs,
         locked=locked,
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kernelyard.cli.build import checked_capabilities
 from kernelyard.cli.output import emit_json
 
 if TYPE_CHECKING:
@@ -22,6 +23,13 @@ __all__ = ["command"]
 @click.option("--backend", metavar="BACKEND", help="By default that of the installed torch.")
 @click.option("--torch", "torch", metavar="X.Y", help="Compile against the headers of this version, which are fetched.")
 @click.option("--python", metavar="PATH", help="The interpreter whose torch is meant; this one by default.")
+@click.option(
+    "--capability",
+    "capabilities",
+    multiple=True,
+    metavar="X.Y",
+    help="Compile for this CUDA capability in place of the manifest's.",
+)
 @click.option("--cuda-home", metavar="FOLDER", help="A CUDA toolkit of this machine, in place of a fetched one.")
 @click.option("--force", is_flag=True, help="Replace files that are in the way.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was generated as JSON.")
@@ -30,8 +38,9 @@ def command(
     backend: str | None,
     torch: str | None,
     python: str | None,
-    cuda_home: str | None,
     *,
+    capabilities: tuple[str, ...],
+    cuda_home: str | None,
     in_place: bool,
     force: bool,
     as_json: bool,
@@ -45,6 +54,8 @@ def command(
     from kernelyard.toolchain.local_cuda import toolkit_at
     from kernelyard.toolchain.parts import PartSource
 
+    if torch is not None and python is not None:
+        raise click.UsageError("--torch fetches headers, --python names a torch that is installed: give one of them")
     home = toolkit_at(cuda_home) if cuda_home is not None else None
     generated = generate_project(
         folder,
@@ -53,6 +64,7 @@ def command(
         backend=backend,
         torch=_version(torch),
         python=python,
+        capabilities=checked_capabilities(capabilities),
         force=force,
     )
     shown = folder if in_place else folder / generated.folder.relative_to(folder.resolve())

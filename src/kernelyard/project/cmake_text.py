@@ -16,7 +16,7 @@ _PLAIN = "_./-+=:,@"
 
 def call(function: str, name: str, arguments: Mapping[str, Sequence[str]]) -> list[str]:
     """Return the lines of a call with keyword arguments; keywords without values are left out."""
-    lines = [f"{function}({quoted(name)}"]
+    lines = [f"{function}({_argument(name)}"]
     lines += [f"  {keyword} {' '.join(map(_argument, values))}" for keyword, values in arguments.items() if values]
     lines[-1] += ")"
     return lines

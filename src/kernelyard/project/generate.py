@@ -48,11 +48,10 @@ def project_files(project: Project, plans: Sequence[VariantPlan]) -> dict[str, s
     """Return path in the generated project -> text, for all that ``CMakeLists.txt`` needs and is of no machine."""
     framework, backend = cmake_framework(plans[0]), plans[0].backend
     exports = f"exports-{framework}.{_exports_suffix(plans[0])}"
-    names = {
-        "cmake/kernelyard.cmake": "kernelyard.cmake",
-        "cmake/include/registration.h": "registration.h",
-        f"cmake/{exports}": exports,
-    }
+    names = {"cmake/kernelyard.cmake": "kernelyard.cmake"}
+    if framework == "torch":
+        names["cmake/include/registration.h"] = "registration.h"
+    names[f"cmake/{exports}"] = exports
     if backend != "cpu":
         names[f"cmake/kernelyard-{backend}.cmake"] = f"kernelyard-{backend}.cmake"
     names |= {f"cmake/{name}": name for name in _OF_BACKEND.get(backend, ())}

@@ -56,11 +56,10 @@ def machine_files(toolchain: Toolchain) -> dict[str, str]:
 
 
 def _toolchain_file(toolchain: Toolchain) -> str:
-    compilers = {"CMAKE_CXX_COMPILER": str(toolchain.compiler.path)}
-    settings = {}
+    settings = {"CMAKE_CXX_COMPILER": str(toolchain.compiler.path)}
     if toolchain.cuda:
-        compilers["CMAKE_CUDA_COMPILER"] = str(toolchain.cuda.nvcc)
-        compilers["CMAKE_CUDA_HOST_COMPILER"] = str(toolchain.compiler.path)
+        settings["CMAKE_CUDA_COMPILER"] = str(toolchain.cuda.nvcc)
+        settings["CMAKE_CUDA_HOST_COMPILER"] = str(toolchain.compiler.path)
         settings["KERNELYARD_CUDART_STATIC"] = str(toolchain.cuda.runtime)
         settings["KERNELYARD_CUDADEVRT"] = str(toolchain.cuda.device_runtime)
         if toolchain.cuda.version < _FIRST_WITH_CXX20:
@@ -75,9 +74,6 @@ def _toolchain_file(toolchain: Toolchain) -> str:
     ]
     if toolchain.platform != HOST:
         settings |= {"CMAKE_SYSTEM_NAME": "Linux", "CMAKE_SYSTEM_PROCESSOR": toolchain.platform.partition("-")[0]}
-    for name, path in compilers.items():
-        # Whoever names another on the command line gets it.
-        lines += [f"if(NOT DEFINED {name})", f"  set({name} {quoted(path)})", "endif()"]
     if toolchain.store:
         # Headers in it know where they stand, by __FILE__.
         settings["KERNELYARD_STORE"] = toolchain.store.as_posix()
@@ -119,7 +115,9 @@ def _torch_file(target: str, headers: TorchHeaders, stubs: TorchStubs | None, to
         # that neither they nor the floor have.
         options = ["-Wl,--no-as-needed", *(["-Wl,-z,defs"] if stubs.release else [])]
         lines += [
-            f"# The names of torch {stubs.release}." if stubs.release else "# Nobody knows its names: empty stubs.",
+            f"# Links may refer to the names of torch {stubs.release}, the oldest that is promised."
+            if stubs.release
+            else "# Nobody knows its names: empty stubs.",
             *call("target_link_options", target, {"INTERFACE": options}),
             *call("target_link_libraries", target, {"INTERFACE": [path.as_posix() for path in stubs.libraries]}),
         ]

@@ -9,6 +9,7 @@ the source folders. With setuptools all of that would be code of ours in ``setup
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import PurePosixPath
@@ -21,10 +22,10 @@ from kernelyard.project.sources import Project
 
 __all__ = ["pip_files"]
 
-_WHY_CMAKE = "# An older CMake does as well; with this one a second installation compiles only what was changed.\n"
 
-
-def pip_files(project: Project, plan: VariantPlan, *, up: str, objects: str, variant_folder: str) -> dict[str, str]:
+def pip_files(
+    project: Project, plan: VariantPlan, *, up: str, objects: str, variant_folder: str, complete: bool
+) -> dict[str, str]:
     """Return path in the generated project -> text.
 
     Args:
@@ -33,6 +34,7 @@ def pip_files(project: Project, plan: VariantPlan, *, up: str, objects: str, var
         up: The way from the generated project to the author's: ``../..``, or ``.``.
         objects: Where the objects are kept, relative to the generated project.
         variant_folder: Where ``_ops.py`` of the variant is, relative to the generated project.
+        complete: Whether the torch is there that it is built with: of another one nothing is asked.
     """
     general = project.manifest.general
     package = PurePosixPath(up) / project.package.relative_to(project.root)
@@ -41,43 +43,47 @@ def pip_files(project: Project, plan: VariantPlan, *, up: str, objects: str, var
         "name": _toml(general.python_name),
         "kernel": general.name,
         "major": str(general.version),
-        "dependencies": _toml(_dependencies(project, plan)),
+        "dependencies": _toml(_dependencies(project, plan, complete=complete)),
         "package": _toml(str(package)),
-        "why": _WHY_CMAKE if plan.compiled else "",
-        "tools": ', "cmake>=4.2", "ninja>=1.11"' if plan.compiled else "",
         "ops": _toml(str(package / "_ops.py")),
         "backend": "".join(f"{line}\n" for line in _of_framework(project, plan, objects, variant_folder)),
     }
     return {
         "pyproject.toml": _filled("pyproject.toml.in", values),
-        "setup.py": _filled("setup.py.in", {"up": up}),
+        "setup.py": _filled("setup.py.in", {"below": "" if up == "." else f" / {_toml(up)}"}),
     }
 
 
 def _of_framework(project: Project, plan: VariantPlan, objects: str, variant_folder: str) -> Iterable[str]:
     if not plan.compiled:
-        module = f"{project.manifest.general.python_name}/_ops.py"
+        package = project.manifest.general.python_name
+        files = {f"{variant_folder}/{name}": f"{package}/{name}" for name in ("_ops.py", "metadata.json")}
         yield "wheel.cmake = false"
-        yield f"wheel.force-include = {{{_toml(f'{variant_folder}/_ops.py')} = {_toml(module)}}}"
+        yield f"wheel.force-include = {{{', '.join(f'{_toml(path)} = {_toml(to)}' for path, to in files.items())}}}"
         return
     # The Python part is for any Python; the extension keeps to the stable ABI, or, for tvm-ffi, knows no Python at all.
     yield f"wheel.py-api = {_toml('py3' if plan.tvm_ffi else 'cp39')}"
     yield f"build-dir = {_toml(objects)}"
     yield 'install.components = ["kernel"]'
     # In an isolated build scikit-build-core removes CMake's cache, with the folder that objects are in by default,
-    # because paths into the former isolated environment may be in it. So the objects are elsewhere (CMake 4.2).
+    # because paths into the former isolated environment may be in it. So the objects are elsewhere: CMake 4.2 can.
+    yield 'cmake.version = ">=4.2"'
     yield 'cmake.define.CMAKE_INTERMEDIATE_DIR_STRATEGY = "SHORT"'
 
 
-def _dependencies(project: Project, plan: VariantPlan) -> list[str]:
+def _dependencies(project: Project, plan: VariantPlan, *, complete: bool) -> list[str]:
+    from packaging.requirements import Requirement
+
     framework = "torch"
     if plan.tvm_ffi:
         framework = f"apache-tvm-ffi=={plan.tvm_ffi}.*"
     elif plan.stable_abi:
         framework = f"torch>={plan.stable_abi}"
-    elif plan.torch:
+    elif plan.torch and complete:
         framework = f"torch=={plan.torch}.*"
-    return [framework, *package_requirements(requirements(project.manifest, plan.backend))]
+    others = package_requirements(requirements(project.manifest, plan.backend))
+    name = Requirement(framework).name
+    return [framework, *(text for text in others if text != name)]
 
 
 def _toml(value: object) -> str:
@@ -87,6 +93,5 @@ def _toml(value: object) -> str:
 
 def _filled(template: str, values: dict[str, str]) -> str:
     text = (files("kernelyard.project") / "templates" / template).read_text("utf-8")
-    for name, value in values.items():
-        text = text.replace(f"@{name}@", value)
-    return text
+    # In one pass: what is filled in is not looked through again.
+    return re.sub(r"@(\w+)@", lambda found: values[found[1]], text)

@@ -73,8 +73,8 @@ def write_recorded(
     if foreign and not force:
         raise InputError(
             "KY404",
-            f"{', '.join(foreign)}: in the way, and not as Kernelyard wrote it",
-            hint="move it away, leave out --in-place, or say --force to replace it",
+            f"{', '.join(sorted(foreign))}: in the way, and not as Kernelyard wrote it",
+            hint="move what is yours away, leave out --in-place, or say --force to replace it",
             place=Place(str(root)),
         )
     # First the record: what is written and then not on record would pass for the author's.

@@ -14,12 +14,12 @@ include(cmake/machine/torch_2.11.cmake)
 include(cmake/machine/torch_2.13.cmake)
 
 # torch211-cxx11-cpu-x86_64-linux
-kernelyard_objects("kernel.axpy_cpu.torch211-cxx11-cpu-x86_64-linux"
+kernelyard_objects(kernel.axpy_cpu.torch211-cxx11-cpu-x86_64-linux
   SOURCES csrc/axpy_cpu.cpp
   INCLUDE torch-ext
   DEFINITIONS CPU_KERNEL Py_LIMITED_API=0x03090000
   USES torch_2.11)
-kernelyard_extension("torch211-cxx11-cpu-x86_64-linux"
+kernelyard_extension(torch211-cxx11-cpu-x86_64-linux
   FRAMEWORK torch
   SOURCES torch-ext/torch_binding.cpp
   DEFINITIONS CPU_KERNEL Py_LIMITED_API=0x03090000
@@ -27,12 +27,12 @@ kernelyard_extension("torch211-cxx11-cpu-x86_64-linux"
   USES torch_2.11)
 
 # torch213-cxx11-cpu-x86_64-linux
-kernelyard_objects("kernel.axpy_cpu.torch213-cxx11-cpu-x86_64-linux"
+kernelyard_objects(kernel.axpy_cpu.torch213-cxx11-cpu-x86_64-linux
   SOURCES csrc/axpy_cpu.cpp
   INCLUDE torch-ext
   DEFINITIONS CPU_KERNEL Py_LIMITED_API=0x03090000
   USES torch_2.13)
-kernelyard_extension("torch213-cxx11-cpu-x86_64-linux"
+kernelyard_extension(torch213-cxx11-cpu-x86_64-linux
   FRAMEWORK torch
   SOURCES torch-ext/torch_binding.cpp
   DEFINITIONS CPU_KERNEL Py_LIMITED_API=0x03090000

@@ -15,18 +15,18 @@ include(cmake/machine/torch_2.11.cmake)
 include(cmake/machine/torch_2.13.cmake)
 
 # [kernel.axpy_cuda], without torch: compiled once for all variants
-kernelyard_objects("kernel.axpy_cuda"
+kernelyard_objects(kernel.axpy_cuda
   SOURCES csrc/axpy.cu
   DEFINITIONS CUDA_KERNEL USE_CUDA=1
   ARCHITECTURES 8.0 9.0a 12.0+PTX)
 
 # torch211-cxx11-cu130-x86_64-linux
-kernelyard_objects("kernel.axpy_cuda_host.torch211-cxx11-cu130-x86_64-linux"
+kernelyard_objects(kernel.axpy_cuda_host.torch211-cxx11-cu130-x86_64-linux
   SOURCES csrc/axpy_cuda.cpp
   INCLUDE torch-ext csrc
   DEFINITIONS CUDA_KERNEL USE_CUDA=1 Py_LIMITED_API=0x03090000
   USES torch_2.11)
-kernelyard_extension("torch211-cxx11-cu130-x86_64-linux"
+kernelyard_extension(torch211-cxx11-cu130-x86_64-linux
   FRAMEWORK torch
   SOURCES torch-ext/torch_binding.cpp
   DEFINITIONS CUDA_KERNEL USE_CUDA=1 Py_LIMITED_API=0x03090000
@@ -35,12 +35,12 @@ kernelyard_extension("torch211-cxx11-cu130-x86_64-linux"
   LIBRARIES "${KERNELYARD_CUDART_STATIC}")
 
 # torch213-cxx11-cu130-x86_64-linux
-kernelyard_objects("kernel.axpy_cuda_host.torch213-cxx11-cu130-x86_64-linux"
+kernelyard_objects(kernel.axpy_cuda_host.torch213-cxx11-cu130-x86_64-linux
   SOURCES csrc/axpy_cuda.cpp
   INCLUDE torch-ext csrc
   DEFINITIONS CUDA_KERNEL USE_CUDA=1 Py_LIMITED_API=0x03090000
   USES torch_2.13)
-kernelyard_extension("torch213-cxx11-cu130-x86_64-linux"
+kernelyard_extension(torch213-cxx11-cu130-x86_64-linux
   FRAMEWORK torch
   SOURCES torch-ext/torch_binding.cpp
   DEFINITIONS CUDA_KERNEL USE_CUDA=1 Py_LIMITED_API=0x03090000

@@ -15,17 +15,17 @@ include(cmake/machine/torch_2.11.cmake)
 include(cmake/machine/torch_2.13.cmake)
 
 # [kernel.blend_cuda], without torch: compiled once for all variants
-kernelyard_objects("kernel.blend_cuda"
+kernelyard_objects(kernel.blend_cuda
   SOURCES csrc/plain.cu csrc/plain.cpp csrc/host.cpp
   DEFINITIONS CUDA_KERNEL USE_CUDA=1
   ARCHITECTURES 9.0)
 
 # torch211-cxx11-cu130-x86_64-linux
-kernelyard_objects("kernel.blend_cuda.torch211-cxx11-cu130-x86_64-linux"
+kernelyard_objects(kernel.blend_cuda.torch211-cxx11-cu130-x86_64-linux
   SOURCES csrc/glue.cpp
   DEFINITIONS CUDA_KERNEL USE_CUDA=1 Py_LIMITED_API=0x03090000
   USES torch_2.11)
-kernelyard_extension("torch211-cxx11-cu130-x86_64-linux"
+kernelyard_extension(torch211-cxx11-cu130-x86_64-linux
   FRAMEWORK torch
   SOURCES torch-ext/binding.cpp
   DEFINITIONS CUDA_KERNEL USE_CUDA=1 Py_LIMITED_API=0x03090000
@@ -34,11 +34,11 @@ kernelyard_extension("torch211-cxx11-cu130-x86_64-linux"
   LIBRARIES "${KERNELYARD_CUDART_STATIC}")
 
 # torch213-cxx11-cu130-x86_64-linux
-kernelyard_objects("kernel.blend_cuda.torch213-cxx11-cu130-x86_64-linux"
+kernelyard_objects(kernel.blend_cuda.torch213-cxx11-cu130-x86_64-linux
   SOURCES csrc/glue.cpp
   DEFINITIONS CUDA_KERNEL USE_CUDA=1 Py_LIMITED_API=0x03090000
   USES torch_2.13)
-kernelyard_extension("torch213-cxx11-cu130-x86_64-linux"
+kernelyard_extension(torch213-cxx11-cu130-x86_64-linux
   FRAMEWORK torch
   SOURCES torch-ext/binding.cpp
   DEFINITIONS CUDA_KERNEL USE_CUDA=1 Py_LIMITED_API=0x03090000

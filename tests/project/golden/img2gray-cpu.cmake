@@ -13,14 +13,14 @@ include(cmake/kernelyard.cmake)
 include(cmake/machine/torch_2.11.cmake)
 
 # [kernel.img2gray_cpu], without torch: compiled once for all variants
-kernelyard_objects("kernel.img2gray_cpu"
+kernelyard_objects(kernel.img2gray_cpu
   SOURCES csrc/img2gray_cpu.cpp
   INCLUDE csrc
   DEFINITIONS CPU_KERNEL
   CXX_FLAGS -ffp-contract=off)
 
 # torch-stable-abi211-cpu-x86_64-linux
-kernelyard_extension("torch-stable-abi211-cpu-x86_64-linux"
+kernelyard_extension(torch-stable-abi211-cpu-x86_64-linux
   FRAMEWORK torch
   SOURCES torch-ext/torch_binding.cpp
   INCLUDE csrc

@@ -14,7 +14,7 @@ include(cmake/kernelyard-cuda.cmake)
 include(cmake/machine/torch_2.11.cmake)
 
 # [kernel.img2gray_cuda], without torch: compiled once for all variants
-kernelyard_objects("kernel.img2gray_cuda"
+kernelyard_objects(kernel.img2gray_cuda
   SOURCES csrc/img2gray.cu csrc/img2gray_cpu.cpp
   INCLUDE csrc
   DEFINITIONS CUDA_KERNEL USE_CUDA=1
@@ -22,7 +22,7 @@ kernelyard_objects("kernel.img2gray_cuda"
   ARCHITECTURES 7.5 8.0 8.6 8.7 8.8 8.9 9.0 10.0 10.3 11.0 12.0 12.1+PTX)
 
 # torch-stable-abi211-cu130-x86_64-linux
-kernelyard_extension("torch-stable-abi211-cu130-x86_64-linux"
+kernelyard_extension(torch-stable-abi211-cu130-x86_64-linux
   FRAMEWORK torch
   SOURCES torch-ext/torch_binding.cpp
   INCLUDE csrc

@@ -13,12 +13,12 @@ include(cmake/kernelyard.cmake)
 include(cmake/machine/torch_2.11.cmake)
 
 # [kernel.named_cpu], without torch: compiled once for all variants
-kernelyard_objects("kernel.named_cpu"
+kernelyard_objects(kernel.named_cpu
   SOURCES csrc/nothing.cpp
   DEFINITIONS CPU_KERNEL)
 
 # torch-stable-abi211-cpu-x86_64-linux
-kernelyard_extension("torch-stable-abi211-cpu-x86_64-linux"
+kernelyard_extension(torch-stable-abi211-cpu-x86_64-linux
   FRAMEWORK torch
   SOURCES torch-ext/plain.cpp
   DEFINITIONS CPU_KERNEL Py_LIMITED_API=0x03090000 TORCH_TARGET_VERSION=0x020b000000000000

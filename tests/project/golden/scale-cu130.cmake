@@ -13,15 +13,15 @@ include(cmake/kernelyard.cmake)
 include(cmake/kernelyard-cuda.cmake)
 include(cmake/machine/tvm_ffi.cmake)
 
-# [kernel.scale_cuda], without torch: compiled once for all variants
-kernelyard_objects("kernel.scale_cuda"
+# [kernel.scale_cuda]
+kernelyard_objects(kernel.scale_cuda
   SOURCES csrc/scale.cu csrc/scale_cpu.cpp
   DEFINITIONS CUDA_KERNEL
   ARCHITECTURES 9.0a
   USES tvm_ffi)
 
 # tvm-ffi01-cu130-x86_64-linux
-kernelyard_extension("tvm-ffi01-cu130-x86_64-linux"
+kernelyard_extension(tvm-ffi01-cu130-x86_64-linux
   FRAMEWORK tvm-ffi
   SOURCES tvm-ffi-ext/binding.cpp
   DEFINITIONS CUDA_KERNEL

@@ -14,20 +14,20 @@ include(cmake/kernelyard-metal.cmake)
 include(cmake/machine/torch_2.13.cmake)
 
 # [kernel.square_metal], without torch: compiled once for all variants
-kernelyard_objects("kernel.square_metal"
+kernelyard_objects(kernel.square_metal
   SOURCES csrc/square.metal
   INCLUDE torch-ext
   DEFINITIONS METAL_KERNEL
   CXX_FLAGS -fvisibility=hidden)
 
 # torch213-metal-aarch64-darwin
-kernelyard_objects("kernel.square_metal.torch213-metal-aarch64-darwin"
+kernelyard_objects(kernel.square_metal.torch213-metal-aarch64-darwin
   SOURCES csrc/square.mm
   INCLUDE torch-ext
   DEFINITIONS METAL_KERNEL Py_LIMITED_API=0x03090000
   CXX_FLAGS -fvisibility=hidden
   USES torch_2.13)
-kernelyard_extension("torch213-metal-aarch64-darwin"
+kernelyard_extension(torch213-metal-aarch64-darwin
   FRAMEWORK torch
   SOURCES torch-ext/torch_binding.cpp
   DEFINITIONS METAL_KERNEL Py_LIMITED_API=0x03090000

@@ -14,7 +14,7 @@ include(cmake/kernelyard-rocm.cmake)
 include(cmake/machine/torch_2.13.cmake)
 
 # [kernel.square_rocm], without torch: compiled once for all variants
-kernelyard_objects("kernel.square_rocm"
+kernelyard_objects(kernel.square_rocm
   SOURCES csrc/square.cu csrc/negate.hip
   INCLUDE torch-ext csrc/device
   DEFINITIONS ROCM_KERNEL USE_ROCM=1
@@ -22,13 +22,13 @@ kernelyard_objects("kernel.square_rocm"
   ARCHITECTURES gfx90a gfx1030)
 
 # torch213-cxx11-rocm72-x86_64-linux
-kernelyard_objects("kernel.square_rocm.torch213-cxx11-rocm72-x86_64-linux"
+kernelyard_objects(kernel.square_rocm.torch213-cxx11-rocm72-x86_64-linux
   SOURCES csrc/square_rocm.cpp
   INCLUDE torch-ext csrc/device
   DEFINITIONS ROCM_KERNEL USE_ROCM=1 Py_LIMITED_API=0x03090000
   DEVICE_FLAGS -ffast-math
   USES torch_2.13)
-kernelyard_extension("torch213-cxx11-rocm72-x86_64-linux"
+kernelyard_extension(torch213-cxx11-rocm72-x86_64-linux
   FRAMEWORK torch
   SOURCES torch-ext/torch_binding.cpp
   DEFINITIONS ROCM_KERNEL USE_ROCM=1 Py_LIMITED_API=0x03090000

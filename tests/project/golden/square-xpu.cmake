@@ -14,13 +14,13 @@ include(cmake/kernelyard-xpu.cmake)
 include(cmake/machine/torch_2.13.cmake)
 
 # torch213-cxx11-xpu20260-x86_64-linux
-kernelyard_objects("kernel.square_xpu.torch213-cxx11-xpu20260-x86_64-linux"
+kernelyard_objects(kernel.square_xpu.torch213-cxx11-xpu20260-x86_64-linux
   SOURCES csrc/square_xpu.cpp
   INCLUDE torch-ext
   DEFINITIONS XPU_KERNEL USE_XPU Py_LIMITED_API=0x03090000
   DEVICE_FLAGS -fsycl-id-queries-fit-in-int
   USES torch_2.13)
-kernelyard_extension("torch213-cxx11-xpu20260-x86_64-linux"
+kernelyard_extension(torch213-cxx11-xpu20260-x86_64-linux
   FRAMEWORK torch
   SOURCES torch-ext/torch_binding.cpp
   DEFINITIONS XPU_KERNEL USE_XPU Py_LIMITED_API=0x03090000

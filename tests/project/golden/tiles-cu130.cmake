@@ -16,21 +16,21 @@ include(cmake/machine/cutlass_3_6.cmake)
 include(cmake/machine/cutlass_3_8.cmake)
 
 # [kernel.old], without torch: compiled once for all variants
-kernelyard_objects("kernel.old"
+kernelyard_objects(kernel.old
   SOURCES csrc/old.cu
   DEFINITIONS CUDA_KERNEL USE_CUDA=1
   ARCHITECTURES 9.0
   USES cutlass_3_6)
 
 # [kernel.new], without torch: compiled once for all variants
-kernelyard_objects("kernel.new"
+kernelyard_objects(kernel.new
   SOURCES csrc/new.cu
   DEFINITIONS CUDA_KERNEL USE_CUDA=1
   ARCHITECTURES 9.0
   USES cutlass_3_8)
 
 # torch-stable-abi211-cu130-x86_64-linux
-kernelyard_extension("torch-stable-abi211-cu130-x86_64-linux"
+kernelyard_extension(torch-stable-abi211-cu130-x86_64-linux
   FRAMEWORK torch
   SOURCES torch-ext/binding.cpp
   DEFINITIONS CUDA_KERNEL USE_CUDA=1 Py_LIMITED_API=0x03090000 TORCH_TARGET_VERSION=0x020b000000000000

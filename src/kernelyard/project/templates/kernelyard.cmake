@@ -129,21 +129,21 @@ function(kernelyard_extension variant)
   endif()
 endfunction()
 
-# What an author installs, with `pip install` or `cmake --install --prefix build/<variant>`: the extension under its
-# unique name and what is generated beside it. The author's own Python files are a component of their own, for pip takes
-# them from where they are.
+# What an author installs. For `pip install`, the component `kernel`: the extension under its unique name and what is
+# generated beside it, in the package's folder; pip takes Python files from where they are. For `cmake --install --prefix
+# build/<variant>`, all that makes a variant, in the folder itself.
 function(kernelyard_install variant)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "FILE;PACKAGE" "SUFFIXES")
   set(folder "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/variants/${variant}")
-  if(SKBUILD)
-    get_filename_component(destination "${arg_PACKAGE}" NAME)
-  else()
-    set(destination ".")
-  endif()
-  install(PROGRAMS "$<TARGET_FILE:${variant}>" DESTINATION "${destination}" RENAME "${arg_FILE}" COMPONENT kernel)
-  install(FILES "${folder}/_ops.py" "${folder}/metadata.json" DESTINATION "${destination}" COMPONENT kernel)
+  get_filename_component(package "${arg_PACKAGE}" NAME)
+  set(for_pip DESTINATION "${package}" COMPONENT kernel EXCLUDE_FROM_ALL)
+  install(PROGRAMS "$<TARGET_FILE:${variant}>" RENAME "${arg_FILE}" ${for_pip})
+  install(PROGRAMS "$<TARGET_FILE:${variant}>" RENAME "${arg_FILE}" DESTINATION . COMPONENT variant)
+  set(generated "${folder}/_ops.py" "${folder}/metadata.json")
+  install(FILES ${generated} ${for_pip})
+  install(FILES ${generated} DESTINATION . COMPONENT variant)
   list(TRANSFORM arg_SUFFIXES PREPEND "*")
   list(TRANSFORM arg_SUFFIXES REPLACE "(.+)" "PATTERN;\\1" OUTPUT_VARIABLE patterns)
-  install(DIRECTORY "${KERNEL_DIR}/${arg_PACKAGE}/" DESTINATION "${destination}" COMPONENT python
+  install(DIRECTORY "${KERNEL_DIR}/${arg_PACKAGE}/" DESTINATION . COMPONENT variant
     FILES_MATCHING ${patterns} PATTERN __pycache__ EXCLUDE PATTERN _ops.py EXCLUDE)
 endfunction()

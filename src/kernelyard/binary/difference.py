@@ -27,6 +27,8 @@ _LONGEST = 120
 _TEXT = re.compile(rb"[\t\x20-\x7e]{8,}")
 #: What a linker makes of all else: tables of names and relocations, addresses. They differ as soon as anything moves.
 _LINKERS = re.compile(r"\.(dyn(str|sym|amic)|(gnu\.)?hash|gnu\.version(_r)?|rela?\..*|plt.*|got.*|eh_frame_hdr|\w+tab)")
+#: Machine code, and device code, which is compressed: what looks like a text there is none.
+_WITHOUT_TEXTS = frozenset({".text", ".nv_fatbin", "__nv_relfatbin"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,7 @@ def _sections(one: Image, other: Image, names: Names) -> Iterator[str]:
     if len(own) < len(changed):
         yield f"tables of the linker differ: {', '.join(name for name in changed if name not in own)}"
     # Paths and times end up in texts: those tell more than where they stand.
-    mine, theirs = (_texts(of[name] for name in own) for of in contents)
+    mine, theirs = (_texts(of[name] for name in own if name not in _WITHOUT_TEXTS) for of in contents)
     yield from _only("text", mine, theirs, names)
 
 

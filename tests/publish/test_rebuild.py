@@ -201,3 +201,13 @@ def test_only_a_variant_can_be_rebuilt(project: Path, source: PartSource, tmp_pa
     failure(lambda: rebuild_variant(tmp_path, store=source.store), MissingError, "KY120")
     error = failure(lambda: rebuild_variant(project, store=source.store), InputError, "KY120")
     assert CPU in error.what
+
+
+def test_where_nothing_is_compiled_no_lock_is_wanted(
+    sample: Callable[[str], Path], source: PartSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = sample("lookup")
+    build_project(project, source=source)
+    monkeypatch.chdir(project / "build" / "torch-cuda")
+    rebuilt = rebuild_variant(Path(), store=source.store)
+    assert (rebuilt.variant, rebuilt.identical, rebuilt.lock) == ("torch-cuda", True, None)

@@ -27,6 +27,10 @@ from kernelyard.toolchain.stub import StubSymbol, stub_bytes, write_empty_stub, 
 
 CXX = os.environ.get("CXX", "g++")
 LINKERS = [name for name in ("bfd", "gold", "lld") if shutil.which(f"ld.{name}")]
+LIMITS = {
+    "manylinux_2_28": {"GLIBC": "2.28", "GLIBCXX": "3.4.24", "CXXABI": "1.3.11", "GCC": "7.0.0"},
+    "manylinux_2_34": {"GLIBC": "2.34", "GLIBCXX": "3.4.29", "CXXABI": "1.3.13", "GCC": "7.0.0"},
+}
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-pthread", "-w")
 
 # Everything here is newer than the floor in some way, or has state that must not be doubled.
@@ -179,6 +183,31 @@ def test_symbols_stand_under_the_library_that_had_them_then() -> None:
     assert floor.providers("pthread_mutex_lock") == ("libc.so.6", "libpthread.so.0")
 
 
+def test_from_2_34_on_the_names_of_the_merged_libraries_are_those_of_libc() -> None:
+    floor = load_floor("manylinux_2_34")
+    libc = floor.libraries["libc.so.6"]
+    for name in ("pthread_create", "dlopen", "shm_open", "openpty", "pthread_cond_clockwait"):
+        assert (libc[name].version, libc[name].linkable) == ("GLIBC_2.34", True)
+    for merged in ("libpthread.so.0", "libdl.so.2", "librt.so.1", "libutil.so.1"):
+        assert not any(symbol.linkable for symbol in floor.libraries[merged].values())
+    assert libc["stat"].version == "GLIBC_2.33"
+    assert floor.libraries["libm.so.6"]["pow"].version == "GLIBC_2.29"
+    assert floor.libraries["libstdc++.so.6"]["_ZSt10from_charsPKcS0_RdSt12chars_format"].version == "GLIBCXX_3.4.29"
+    assert floor.providers("__isoc23_strtol") == floor.providers("_ZSt21ios_base_library_initv") == ()
+
+
+@pytest.mark.parametrize("cpu", ["x86_64", "aarch64"])
+def test_a_newer_floor_allows_all_that_an_older_one_does(cpu: str) -> None:
+    older, newer = load_floor(cpu=cpu), load_floor("manylinux_2_34", cpu)
+    offered = [
+        (library, name, version)
+        for library, symbols in older.libraries.items()
+        for name, symbol in symbols.items()
+        for version in (symbol.version, *symbol.older)
+    ]
+    assert [one for one in offered if not newer.allows(*one)] == []
+
+
 def test_objects_have_sizes_and_thread_locals_their_kind() -> None:
     libraries = load_floor().libraries
     environ = libraries["libc.so.6"]["environ"]
@@ -196,9 +225,10 @@ def test_what_is_there_for_old_programs_only_is_not_offered_to_linkers() -> None
 
 
 @pytest.mark.parametrize("cpu", ["x86_64", "aarch64"])
-def test_no_version_is_above_the_limits(cpu: str) -> None:
-    floor = load_floor(cpu=cpu)
-    assert dict(floor.limits) == {"GLIBC": "2.28", "GLIBCXX": "3.4.24", "CXXABI": "1.3.11", "GCC": "7.0.0"}
+@pytest.mark.parametrize(("name", "limits"), LIMITS.items())
+def test_no_version_is_above_the_limits(cpu: str, name: str, limits: dict[str, str]) -> None:
+    floor = load_floor(name, cpu)
+    assert (floor.name, floor.cpu, dict(floor.limits)) == (name, cpu, limits)
     count = 0
     for symbols in floor.libraries.values():
         for symbol in symbols.values():
@@ -362,6 +392,19 @@ def test_a_library_refers_to_nothing_but_the_floor_and_runs(
     program = f"import ctypes; print('failures', ctypes.CDLL({str(library)!r}).run(), flush=True)"
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert done.stdout.splitlines() == ["1.5 ff", "failures 0", "at exit", "destroyed"], done.stderr
+
+
+@pytest.mark.compile
+def test_a_newer_floor_is_kept_and_used(tmp_path: Path, everything: Path) -> None:
+    floor = load_floor("manylinux_2_34")
+    (tmp_path / "stubs").mkdir()
+    line = link_line(write_stubs(floor, tmp_path / "stubs", cxx=CXX), cxx=CXX, all_defined=True)
+    library = link(tmp_path / "everything.so", line, everything, extra=[f"-Wl,-Map={tmp_path / 'map'}"])
+    references = undefined(library)
+    assert [reference for reference in references if not floor.allows(*reference)] == []
+    assert {Undefined("libc.so.6", "stat", "GLIBC_2.33"), Undefined("libm.so.6", "pow", "GLIBC_2.29")} <= references
+    assert {"libpthread.so.0", "libdl.so.2"} & set(needed(library)) == set()
+    assert forbidden_archive_members((tmp_path / "map").read_text()) == ()
 
 
 @pytest.mark.compile

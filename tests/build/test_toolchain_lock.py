@@ -254,6 +254,17 @@ def test_sources_are_of_a_commit_until_they_change(tmp_path: Path) -> None:
     assert source_state(tmp_path, made_here=["build"]) == SourceState(None, dirty=True)
 
 
+def test_a_folder_that_git_ignores_is_of_no_commit(tmp_path: Path) -> None:
+    for arguments in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "x"]):
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+        subprocess.run([*command, *arguments], cwd=tmp_path, check=True)
+    ignored = tmp_path / "ignored"
+    ignored.mkdir()
+    ignored.joinpath("build.toml").write_text("")
+    tmp_path.joinpath(".git", "info", "exclude").write_text("ignored\n")
+    assert source_state(ignored, made_here=["build"]) == SourceState(None, None)
+
+
 def test_a_lock_can_be_read_by_everybody(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:

@@ -72,6 +72,12 @@ def test_a_project_at_the_top_of_its_repository_is_found(repository: Path, aside
     }
 
 
+def test_a_project_may_have_links_to_its_neighbours(repository: Path, aside: Path) -> None:
+    repository.joinpath("kernels", "a", "common").symlink_to("../../README")
+    laid = lay_out_sources(repository / "kernels" / "a", commit(repository), aside)
+    assert files(laid.folder) == {"common": "read me", "source": "first"}
+
+
 def test_files_are_those_of_a_clone_and_not_of_an_archive(repository: Path, aside: Path) -> None:
     write(repository, source="$Format:%H$", hidden="here")
     repository.joinpath(".gitattributes").write_text("hidden export-ignore\nsource export-subst\n", "utf-8")

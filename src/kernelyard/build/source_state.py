@@ -37,10 +37,14 @@ def source_state(root: Path, *, made_here: Iterable[str]) -> SourceState:
     outside = [f":(exclude){name}" for name in made_here]
     try:
         commit = _ask(root, git, "rev-parse", "HEAD").strip()
+        has_folder = bool(_ask(root, git, "ls-tree", "--name-only", "HEAD", "./"))
         changes = _ask(root, git, "status", "--porcelain", "--untracked-files=normal", "--", ".", *outside)
     except (OSError, subprocess.SubprocessError):
         return SourceState(None, None)
     dirty = bool(changes.strip())
+    if not (dirty or has_folder):
+        # Git was told to ignore the folder: the commit is of something else.
+        return SourceState(None, None)
     return SourceState(None if dirty else commit, dirty)
 
 

@@ -91,8 +91,10 @@ def _check_out(root: Path, prefix: str, commit: str, aside: Path) -> LaidOut:
     # `export-ignore` and `export-subst` name: a build from a clone does not.
     index = {"GIT_INDEX_FILE": str(aside / "index")}
     try:
-        _git(root, "read-tree", commit, also=index)
-        _git(root, "checkout-index", "--all", f"--prefix={tree}/", also=index)
+        # All of it, from the top: a project may have links to its neighbours.
+        top = Path(_git(root, "rev-parse", "--show-toplevel").removesuffix("\n"))
+        _git(top, "read-tree", commit, also=index)
+        _git(top, "checkout-index", "--all", f"--prefix={tree}/", also=index)
         entries = _git(root, "ls-files", "--stage", "-z", also=index).split("\0")
     except (OSError, subprocess.CalledProcessError) as error:
         said = getattr(error, "stderr", "") or str(error)
@@ -119,6 +121,7 @@ def _git(root: Path, *arguments: str, also: Mapping[str, str] | None = None) -> 
         cwd=root,
         capture_output=True,
         text=True,
+        errors="surrogateescape",  # names of files
         check=True,
         env=environment | dict(also or {}),
     ).stdout

@@ -181,7 +181,11 @@ def test_a_function_of_the_stable_abi_that_only_cuda_has(make_variant: MakeVaria
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        (NO_SUCH, "it is declared by hand, or torch declares it and does not export it: do without it"),
+        (
+            NO_SUCH,
+            "torch declares it and does not export it: do without it; or it is yours, "
+            "and `src` does not list what defines it",
+        ),
         (NEW, 'set minver = "2.14" in [torch], or do without it'),
         (GONE, 'set maxver = "2.8" in [torch], or do without it'),
         (IN_SOME, "do without it"),

@@ -23,13 +23,16 @@ def found(tmp_path: Path, promise: Promise, source: str) -> list[str]:
     "call",
     [
         '@torch.library.custom_op("mine::relu", mutates_args=())\ndef f(x): ...',
-        '@custom_op(name="mine::relu", mutates_args=())\ndef f(x): ...',
+        'from torch.library import custom_op as op\n@op(name="mine::relu", mutates_args=())\ndef f(x): ...',
         '@torch.library.register_fake("mine::relu")\ndef f(x): ...',
         'torch.library.define("mine::relu", "(Tensor x) -> Tensor")',
         'if True:\n    torch.library.impl("mine::relu", "cpu", f)',
         'torch.library.register_autograd("mine::relu", f)',
         'torch.library.Library("mine", "FRAGMENT")',
-        '@triton_op(f"mine::relu_{1}", mutates_args={})\ndef f(x): ...',
+        'from torch.library import triton_op\n@triton_op(f"mine::relu_{1}", mutates_args={})\ndef f(x): ...',
+        'torch.library.Library(ns="mine", kind="DEF")',
+        'from torch import library\nlibrary.define("mine" + "::relu", "() -> ()")',
+        'torch.library.define("mine::%s" % "relu", "() -> ()")',
     ],
 )
 def test_an_operator_in_a_namespace_that_is_written_out_is_refused(tmp_path: Path, promise: Promise, call: str) -> None:
@@ -48,7 +51,10 @@ def test_an_operator_in_a_namespace_that_is_written_out_is_refused(tmp_path: Pat
         'torch.library.Library(ops.__name__, "FRAGMENT")',
         'torch.library.Library("aten", "IMPL")',
         '@torch.library.register_fake("aten::relu")\ndef f(x): ...',
-        'book.Library("Alexandria", "ancient")',
+        'book.Library("Alexandria", "FRAGMENT")',
+        'generator.define("std::vector")',
+        "lib.define('f(str x=\"a::b\") -> Tensor')",
+        '@torch.library.register_fake("torchvision::nms")\ndef f(x): ...',
         'print("mine::relu")',
     ],
 )

@@ -222,3 +222,15 @@ def test_a_section_of_headers_only_compiles_nothing(sample: Sample) -> None:
     text = (root / "build.toml").read_text()
     text = text.replace('["csrc/answer.cpp", "csrc/other.cpp", "csrc/answer.h"]', '["csrc/answer.h"]')
     assert plan_variant(Project(root, read_manifest(text)), CPU, TORCH).groups == ()
+
+
+@pytest.mark.parametrize("name", ["a;b.cpp", "a$<CONFIG>.cpp", "$(id).cpp", 'a"b.cpp', "a|b.cpp"])
+def test_a_source_whose_name_build_tools_would_read_is_refused(sample: Sample, name: str) -> None:
+    root = sample("tiny")
+    (root / "csrc" / name).write_text("")
+    manifest = root / "build.toml"
+    written = name.replace('"', '\\"')
+    manifest.write_text(manifest.read_text().replace('"csrc/answer.cpp"', f'"csrc/{written}", "csrc/answer.cpp"', 1))
+    with pytest.raises(InputError, match="in its name") as caught:
+        plan_variant(read_project(root), VariantName.parse("torch-stable-abi211-cpu-x86_64-linux"), Version("2.11"))
+    assert caught.value.code == "KY225"

@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from kernelyard.errors import InputError
+from kernelyard.project import written_files
+from kernelyard.project.generate import write_files
 from kernelyard.project.written_files import remove_written, write_recorded
 
 TEXTS = {"CMakeLists.txt": "project(x)\n", "cmake/a.cmake": "# a\n"}
@@ -125,3 +128,35 @@ def test_a_record_that_cannot_be_read_stands_for_none(tmp_path: Path, text: str)
     assert remove_written(tmp_path).removed == ()
     write_recorded(tmp_path, tmp_path, TEXTS, {})
     assert tree(tmp_path) == TEXTS
+
+
+def test_a_run_that_was_killed_half_way_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_recorded(tmp_path, tmp_path, TEXTS, {})
+    with monkeypatch.context() as killed:
+        real = write_files
+
+        def die(folder: Path, texts: Mapping[str, str]) -> frozenset[str]:
+            if "CMakeLists.txt" in texts:
+                real(folder, {"CMakeLists.txt": texts["CMakeLists.txt"]})
+                raise KeyboardInterrupt
+            return real(folder, texts)
+
+        killed.setattr(written_files, "write_files", die)
+        with pytest.raises(KeyboardInterrupt):
+            write_recorded(tmp_path, tmp_path, {name: f"{text}# new\n" for name, text in TEXTS.items()}, {})
+    assert tree(tmp_path) == TEXTS | {"CMakeLists.txt": "project(x)\n# new\n"}
+    newest = {name: f"{text}# newest\n" for name, text in TEXTS.items()}
+    write_recorded(tmp_path, tmp_path, newest, {})
+    assert tree(tmp_path) == newest
+    assert set(remove_written(tmp_path).removed) == set(TEXTS)
+
+
+def test_nothing_is_written_through_a_link_that_leads_out_of_the_project(tmp_path: Path) -> None:
+    root, outside = tmp_path / "project", tmp_path / "outside"
+    root.mkdir()
+    outside.mkdir()
+    root.joinpath("cmake").symlink_to(outside)
+    for force in (False, True):
+        with pytest.raises(InputError, match="leads out of the project"):
+            write_recorded(root, root, TEXTS, {}, force=force)
+    assert list(outside.iterdir()) == []

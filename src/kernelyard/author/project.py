@@ -122,7 +122,7 @@ def generate_project(
         EnvironmentProblemError: The installed torch does not fit (KY405); compiler, network, disk or permissions.
     """
     root = root.resolve()
-    refuse_odd_path(root)
+    refuse_odd_path(root, source.store.root)
     project = read_project(root)
     installed = None if torch is not None else find_installed_torch(_site_of(python))
     if python is not None and installed is None:

@@ -39,6 +39,8 @@ __all__ = ["ASIDE", "WORK_FOLDER", "BuiltVariant", "build_project", "refuse_odd_
 
 _logger = logging.getLogger("kernelyard.build")
 
+#: What stands for something else in a path that CMake, Ninja or a linker reads.
+_ODD = (";", '"', "\\", ",", ">", "<", "%", "\n", "${", "$<", "$(", "|")
 #: Below the project: generated files, objects and logs.
 WORK_FOLDER = ".kernelyard"
 #: Below that: variants that are not finished.
@@ -97,7 +99,7 @@ def build_project(
         UnfitError: A check refuses a build; what was in ``build/`` stays.
         EnvironmentProblemError: Compiler, network, disk or permissions.
     """
-    refuse_odd_path(root.resolve())
+    refuse_odd_path(root.resolve(), source.store.root)
     root = root.resolve()  # CMake and Ninja have a current folder of their own
     project = read_project(root)
     locked_by = read_lock(root) if locked else None
@@ -127,16 +129,21 @@ def build_project(
     return tuple(built)
 
 
-def refuse_odd_path(root: Path) -> None:
-    """Refuse a folder that CMake, Ninja or the linker would take for something else than a path."""
-    found = next((text for text in (";", '"', "\\", ",", ">", "<", "%", "\n", "${", "$<") if text in str(root)), None)
-    if found is not None:
-        raise InputError(
-            "KY403",
-            f"the project's path has a {found!r} in it, which build tools take for a sign of theirs",
-            hint="move the project to a folder without it",
-            place=Place(str(root)),
-        )
+def refuse_odd_path(root: Path, store: Path) -> None:
+    """Refuse folders that CMake, Ninja, the linker or a shell would take for something else than a path."""
+    for path, what, cure, more in (
+        (root, "the project's path", "move the project to", ()),
+        # Stubs are named on a link line, which a shell reads.
+        (store, "the path of the cache", "point KERNELYARD_CACHE to", ("$", "`")),
+    ):
+        found = next((text for text in (*_ODD, *more) if text in str(path)), None)
+        if found is not None:
+            raise InputError(
+                "KY403",
+                f"{what} has a {found!r} in it, which build tools take for a sign of theirs",
+                hint=f"{cure} a folder without it",
+                place=Place(str(path)),
+            )
 
 
 def write_index(project: Project) -> Index:

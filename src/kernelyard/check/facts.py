@@ -76,6 +76,8 @@ def check_python_files(evidence: Evidence) -> Iterator[Finding]:
         try:
             # However old a Python the binary beside it would run on.
             ast.parse((evidence.root / path).read_bytes(), filename=path, feature_version=PYTHON)
+        except (RecursionError, MemoryError):
+            yield Finding("KY115", "cannot be read by Python: it is nested too deeply", path)
         except (SyntaxError, ValueError) as error:
             line = f"line {error.lineno}: " if isinstance(error, SyntaxError) and error.lineno else ""
             what = error.msg if isinstance(error, SyntaxError) else str(error)

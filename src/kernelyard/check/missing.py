@@ -12,7 +12,7 @@ from kernelyard.check.evidence import Finding
 from kernelyard.check.owners import OPENMP, VariantTorch, shim_version, symbol_owner, torch_of
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
-from kernelyard.toolchain.cuda_libraries import library_of_symbol
+from kernelyard.toolchain.cuda_libraries import library_of_symbol, library_sonames
 from kernelyard.toolchain.floor import load_floor
 from kernelyard.toolchain.python_abi import PYTHON, python_stable_abi
 from kernelyard.toolchain.torch_exports import releases_with
@@ -20,7 +20,9 @@ from kernelyard.toolchain.torch_exports import releases_with
 __all__ = ["missing_name", "unknown_name"]
 
 _DEFINE_IT = "define it, or list the source that does in `src`"
-_OTHER_NAME = "it is declared by hand, or torch declares it and does not export it: do without it"
+_OTHER_NAME = (
+    "torch declares it and does not export it: do without it; or it is yours, and `src` does not list what defines it"
+)
 
 
 def missing_name(name: str, variant: VariantName, where: str) -> Finding:
@@ -65,18 +67,20 @@ def missing_name(name: str, variant: VariantName, where: str) -> Finding:
 def unknown_name(name: str, variant: VariantName, where: str) -> Finding:
     """Return the finding for a name of which nobody whom the variant asks knows anything."""
     of_toolkit = library_of_symbol(name)
+    linkable = of_toolkit in library_sonames(variant.backend_version) if variant.backend == "cuda" else False
     return Finding(
         "KY102",
         f"refers to {_readable(name)}, which neither {load_floor(cpu=variant.cpu).name}, Python nor torch offers",
         where,
-        f'add link = ["{of_toolkit}"] to its section' if of_toolkit else _DEFINE_IT,
+        f'add link = ["{of_toolkit}"] to its section, or, if it is yours, {_DEFINE_IT}' if linkable else _DEFINE_IT,
     )
 
 
 def _not_in_python(name: str, where: str) -> Finding:
     added = python_stable_abi().get(name)
+    hint = "do not use it" if added is not None else f"do not use it; or, if it is yours, {_DEFINE_IT}"
     since = "is not part of Python's stable ABI" if added is None else f"is new in Python {added[0]}.{added[1]}"
-    return Finding("KY107", f"{name} {since}; builds promise {PYTHON[0]}.{PYTHON[1]}", where, "do not use it")
+    return Finding("KY107", f"{name} {since}; builds promise {PYTHON[0]}.{PYTHON[1]}", where, hint)
 
 
 def _not_in_torch(name: str, torch: VariantTorch, where: str) -> Finding:

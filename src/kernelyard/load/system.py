@@ -142,7 +142,7 @@ def describe_torch(folder: Path, *, version: str | None = None) -> Torch | None:
         What it is, or None where no version is known.
     """
     try:
-        found = dict(_ASSIGNMENT.findall((folder / "version.py").read_text("utf-8")))
+        found = dict(_ASSIGNMENT.findall((folder / "version.py").read_text("utf-8", errors="replace")))
     except OSError:
         found = {}
     version = found.get("__version__") or version

@@ -342,6 +342,10 @@ def _compiled(sources: Iterable[str], place: Place, compilable: tuple[str, ...])
     """Leave out headers. CMake would leave out, without a word, every file whose language it does not know."""
     compiled = tuple(source for source in sources if not source.endswith(_HEADER_SUFFIXES))
     for source in compiled:
+        odd = next((text for text in (";", "\\", '"', "$<", "$(", "${", "|", "\n") if text in source), None)
+        if odd is not None:
+            hint = "rename the file: build tools take that for a sign of theirs"
+            raise InputError("KY225", f"{source!r} has a {odd!r} in its name", hint=hint, place=place)
         if not source.endswith(compilable):
             raise InputError(
                 "KY225",

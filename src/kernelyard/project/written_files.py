@@ -39,7 +39,10 @@ class Removal:
 
 @dataclass(slots=True)
 class _Record:
-    """What was written: path relative to the project -> sha256, or ``-> target`` of a link; by generated project."""
+    """What was written: path relative to the project -> sha256, or ``-> target`` of a link; by generated project.
+
+    While files are being written there are two lines, of the old and of the new text: whichever is found there is ours.
+    """
 
     of: dict[str, dict[str, str]] = field(default_factory=dict)
 
@@ -69,7 +72,15 @@ def write_recorded(
     inside = PurePosixPath(project)
     wanted = {str(inside / name): _digest(text.encode()) for name, text in texts.items()}
     wanted |= {str(inside / name): f"-> {target}" for name, target in links.items()}
-    foreign = [name for name in wanted if _state(root, name) not in {None, before.get(name), wanted[name]}]
+    foreign = [
+        name
+        for name in wanted
+        if (state := _state(root, name)) is not None and state not in {*before.get(name, "").splitlines(), wanted[name]}
+    ]
+    leading_away = [name for name in wanted if not _stays_inside(root, name)]
+    if leading_away:
+        what = f"{leading_away[0]}: a link of its folder leads out of the project"
+        raise InputError("KY404", what, hint="put a folder in the link's place", place=Place(str(root)))
     if foreign and not force:
         raise InputError(
             "KY404",
@@ -78,9 +89,10 @@ def write_recorded(
             place=Place(str(root)),
         )
     # First the record: what is written and then not on record would pass for the author's.
-    record.of[project] = {**before, **wanted}
+    both = {name: f"{before[name]}\n{digest}" if name in before else digest for name, digest in wanted.items()}
+    record.of[project] = {**before, **both}
     _write(root, record)
-    outdated = [name for name in before if name not in wanted and _state(root, name) == before[name]]
+    outdated = [name for name in before if name not in wanted and _is_ours(_state(root, name), before[name])]
     with writing(root, elsewhere=MOVE_PROJECT):
         for name in (*foreign, *outdated):
             _remove(root, name)
@@ -107,8 +119,7 @@ def remove_written(root: Path) -> Removal:
         for files in record.of.values():
             for name, digest in sorted(files.items()):
                 state = _state(root, name)
-                if state == digest:
-                    _remove(root, name)
+                if _is_ours(state, digest) and _remove(root, name):
                     removed.append(name)
                 elif state is not None:
                     kept.append(name)
@@ -119,7 +130,7 @@ def remove_written(root: Path) -> Removal:
 def _read(root: Path) -> _Record:
     try:
         document = json.loads(root.joinpath(_RECORD).read_bytes())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return _Record()
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         return _Record()
@@ -130,7 +141,7 @@ def _read(root: Path) -> _Record:
         {
             project: {name: digest for name, digest in files.items() if isinstance(digest, str) and _is_inside(name)}
             for project, files in projects.items()
-            if isinstance(files, dict)
+            if isinstance(files, dict) and _is_inside(project)
         }
     )
 
@@ -142,7 +153,16 @@ def _write(root: Path, record: _Record) -> None:
 
 def _is_inside(name: str) -> bool:
     path = PurePosixPath(name)
-    return not path.is_absolute() and ".." not in path.parts
+    return not path.is_absolute() and ".." not in path.parts and name.isprintable()
+
+
+def _is_ours(state: str | None, recorded: str) -> bool:
+    return state is not None and state in recorded.splitlines()
+
+
+def _stays_inside(root: Path, name: str) -> bool:
+    """Whether a path leads through no link to another place: what is there belongs to somebody else."""
+    return (root / name).parent.resolve().is_relative_to(root.resolve())
 
 
 def _state(root: Path, name: str) -> str | None:
@@ -158,17 +178,18 @@ def _state(root: Path, name: str) -> str | None:
         return f"no file: {error.strerror}"
 
 
-def _remove(root: Path, name: str) -> None:
+def _remove(root: Path, name: str) -> bool:
+    """Remove a file, and folders that are empty then; False where a link leads out of the project."""
     path = root / name
-    # Not through a link that replaced a folder of ours: what is behind it belongs to somebody else.
-    if not path.parent.resolve().is_relative_to(root.resolve()):
-        return
+    if not _stays_inside(root, name):
+        return False
     path.unlink()
     for parent in path.parents:
         if parent == root:
             break
         with suppress(OSError):  # not empty
             parent.rmdir()
+    return True
 
 
 def _digest(content: bytes) -> str:

@@ -183,8 +183,10 @@ def test_a_function_of_the_stable_abi_that_only_cuda_has(make_variant: MakeVaria
     [
         (
             NO_SUCH,
-            "torch declares it and does not export it: do without it; or it is yours, "
-            "and `src` does not list what defines it",
+            (
+                "torch declares it and does not export it: do without it; or it is yours, "
+                "and `src` does not list what defines it"
+            ),
         ),
         (NEW, 'set minver = "2.14" in [torch], or do without it'),
         (GONE, 'set maxver = "2.8" in [torch], or do without it'),

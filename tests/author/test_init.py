@@ -32,7 +32,7 @@ CHOICES: list[tuple[Framework, tuple[str, ...]]] = [
     for backends in (("cpu",), ("cuda",), ("cpu", "cuda"), ("cuda", "cpu"))
 ]
 CHOICES.append(("torch-noarch", BACKENDS_OF["torch-noarch"]))
-TVM_FFI = "apache-tvm-ffi==0.1.15"
+TVM_FFI = "apache-tvm-ffi==0.1.15.post2"
 
 
 def contents(folder: Path) -> dict[str, str]:

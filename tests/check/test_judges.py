@@ -22,6 +22,7 @@ import pytest
 
 from kernelyard.build.project import build_project
 from kernelyard.check import check_variant, gather
+from kernelyard.formats.variant import VariantName
 from kernelyard.toolchain.parts import PartSource
 
 pytestmark = [pytest.mark.compile, pytest.mark.network, pytest.mark.slow]
@@ -68,9 +69,10 @@ def ask(*command: str | Path, unfit: int = 0) -> dict[str, Any]:
 def judge(variant: Path, folder: Path) -> Verdict:
     wheel = pack(variant, folder)
     seen = ask("auditwheel", "show", "--json", wheel)
-    family, _, version = seen["sym_tag"].removesuffix("_x86_64").partition("_")
+    cpu = cpu_of(variant)
+    family, _, version = seen["sym_tag"].removesuffix(f"_{cpu}").partition("_")
     # Without a list for the floor all libraries are fine, or the symbols are too new for it.
-    floor = seen["policy_upgrades"].get("manylinux_2_28_x86_64", {"libs_to_eliminate": []})
+    floor = seen["policy_upgrades"].get(f"manylinux_2_28_{cpu}", {"libs_to_eliminate": []})
     audits = ask("abi3audit", "--report", wheel, unfit=1)["specs"][str(wheel)]["wheel"]
     python = set()
     for audited in audits:
@@ -83,9 +85,13 @@ def judge(variant: Path, folder: Path) -> Verdict:
     )
 
 
+def cpu_of(variant: Path) -> str:
+    return VariantName.parse(variant.name).cpu
+
+
 def pack(variant: Path, folder: Path) -> Path:
     """Put a variant into a wheel that promises Python 3.9's limited API."""
-    tag = "cp39-abi3-linux_x86_64"
+    tag = f"cp39-abi3-linux_{cpu_of(variant)}"
     members = {f"judged/{path.relative_to(variant)}": path.read_bytes() for path in variant.rglob("*.*")}
     members["judged-1.dist-info/METADATA"] = b"Metadata-Version: 2.1\nName: judged\nVersion: 1\n"
     members["judged-1.dist-info/WHEEL"] = f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
@@ -118,16 +124,18 @@ def test_a_build_for_the_stable_abi_is_fit(built_img2gray: Path, tmp_path: Path)
         ("img2gray", "torch-stable-abi211-cu130-x86_64-linux"),
         ("axpy", "torch211-cxx11-cpu-x86_64-linux"),
         ("scale", "tvm-ffi01-cpu-x86_64-linux"),
+        ("img2gray", "torch-stable-abi211-cpu-aarch64-linux"),
     ],
 )
-def test_so_are_builds_for_cuda_for_the_full_abi_and_for_tvm_ffi(
+def test_so_are_builds_for_cuda_the_full_abi_tvm_ffi_and_another_cpu(
     sample: Sample, source: PartSource, tmp_path: Path, name: str, variant: str
 ) -> None:
     root = sample(name)
     if name == "img2gray":  # for one capability instead of all
         manifest = root / "build.toml"
         manifest.write_text(manifest.read_text().replace('"cuda"\n', '"cuda"\ncuda-capabilities = ["8.0"]\n'))
-    (built,) = build_project(root, source=source, variants=[variant])
+    own = PartSource(source.store, platform=f"{VariantName.parse(variant).cpu}-linux")
+    (built,) = build_project(root, source=own, variants=[variant])
     assert check_variant(gather(built.path)) == ()
     verdict = judge(built.path, tmp_path)
     assert verdict.fit

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING, TypeVar, cast
 
 from kernelyard.errors import EnvironmentProblemError, KernelyardError
 
@@ -285,10 +285,12 @@ class _Member(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        member = super().frombuf(buf, encoding, errors)
-        if member.type in _EXTENDED and not 0 <= member.size <= _MOST_OF_A_HEADER:
-            raise tarfile.ReadError("a header of an absurd size")
-        return member
+        return _of_sensible_size(super().frombuf(buf, encoding, errors))
+
+    @classmethod
+    def _frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str, **how: bool) -> Self:
+        # What releases of Python with the mend for directories in extended headers call in place of `frombuf`.
+        return _of_sensible_size(super()._frombuf(buf, encoding, errors, **how))  # type: ignore[misc,no-any-return]
 
     @classmethod
     def fromtarfile(cls, tarfile_: tarfile.TarFile) -> Self:
@@ -298,6 +300,15 @@ class _Member(tarfile.TarInfo):
             if type(error).__name__ == "EOFHeaderError":  # not documented, but it is how the real end is told
                 raise
             raise tarfile.ReadError(str(error)) from None
+
+
+_AnyMember = TypeVar("_AnyMember", bound=tarfile.TarInfo)
+
+
+def _of_sensible_size(member: _AnyMember) -> _AnyMember:
+    if member.type in _EXTENDED and not 0 <= member.size <= _MOST_OF_A_HEADER:
+        raise tarfile.ReadError("a header of an absurd size")
+    return member
 
 
 class _Part(io.RawIOBase):

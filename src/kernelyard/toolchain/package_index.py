@@ -76,6 +76,7 @@ class PackageIndex:
         self._client = (
             PyPISimple(self.endpoint, session=self.session) if self.endpoint else PyPISimple(session=self.session)
         )
+        self._pages: dict[str, ProjectPage] = {}
         self.bytes_fetched = 0
 
     def find_wheel(self, project: str, version: str, *, platform: str, python: Iterable[str] = ()) -> WheelLink:
@@ -115,6 +116,12 @@ class PackageIndex:
         raise _lacks(f"does not have {filename}")
 
     def _page(self, project: str) -> ProjectPage:
+        # That of torch is 0.4 MB, and several of its versions are asked for together.
+        if project not in self._pages:
+            self._pages[project] = self._fetch_page(project)
+        return self._pages[project]
+
+    def _fetch_page(self, project: str) -> ProjectPage:
         try:
             return self._client.get_project_page(project, timeout=_TIMEOUT_S)
         except NoSuchProjectError:

@@ -432,3 +432,15 @@ def test_the_files_of_a_floor_are_the_same_in_any_folder(tmp_path: Path, stubs: 
     first = {path.name: path.read_bytes() for path in stubs.directory.iterdir()}
     assert {path.name: path.read_bytes() for path in again.directory.iterdir()} == first
     assert sorted(first) == sorted([*(path.name for path in stubs.libraries.values()), "libfloor_compat.a"])
+
+
+def test_what_the_user_has_set_for_compilers_reaches_no_archive(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    library = tmp_path / "gcc" / "libstdc++.a"
+    library.parent.mkdir()
+    library.write_bytes(b"!<arch>\n")
+    monkeypatch.setenv("GCC_EXEC_PREFIX", f"{library.parent}/")
+    stubs = write_stubs(load_floor(), tmp_path, cxx=CXX)
+    line = link_line(stubs, cxx=CXX)
+    assert str(library) not in line.libraries

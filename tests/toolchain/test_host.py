@@ -212,3 +212,14 @@ def test_a_toolchain_for_the_cpu_has_headers_and_no_cuda(server: IndexServer, tm
     again = assemble(source, backend="cpu", cuda=None, torch=[Version("2.11")])
     assert again == toolchain
     assert len(server.requests) == count
+
+
+@pytest.mark.compile
+def test_a_relative_name_is_the_program_that_is_asked_and_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "g++"
+    program.write_text("#!/bin/sh\ncase $1 in --version) echo 'g++ (mine) 9.9.9';; *) echo 9.9.9;; esac\n")
+    program.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CXX", "./g++")
+    compiler = find_compiler()
+    assert (compiler.path, compiler.version) == (program, "9.9.9")

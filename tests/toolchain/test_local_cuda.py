@@ -215,3 +215,17 @@ def test_a_version_that_cannot_be_fetched_is_refused_with_both_cures(tmp_path: P
     assert (caught.value.code, caught.value.what) == ("KY315", "there is no recipe for CUDA 12.8")
     assert "12.4" in caught.value.hint
     assert "--cuda-home" in caught.value.hint
+
+
+@pytest.mark.parametrize("home", ["~nobody-of-this-name/cuda", "/" + "a" * 300])
+def test_a_home_that_cannot_even_be_looked_at_is_passed_over(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = failure(lambda: toolkit_at(home))
+    assert error.code == "KY362"
+    monkeypatch.setenv("CUDA_HOME", home)
+    list(local_cuda.found_toolkits())
+
+
+def test_a_toolkit_without_the_header_that_tells_its_limits_is_refused(tmp_path: Path) -> None:
+    root = write_toolkit(tmp_path / "cuda", "13.0")
+    (root / "include" / "crt" / "host_config.h").unlink()
+    assert failure(toolkit_at(root).toolkit).code == "KY362"

@@ -21,8 +21,9 @@ def without_network() -> tuple[str, ...]:
     """Return what to put before a command to run it without network; nothing where the system does not let us."""
     unshare = shutil.which("unshare")
     if unshare is not None:
-        # A network namespace of its own has no way out; a user namespace is what lets everybody make one.
-        isolated = (unshare, "--map-root-user", "--net", "--")
+        # A network namespace of its own has no way out; a user namespace is what lets everybody make one. Root needs
+        # none, and would lose in it what root may do with files of other users.
+        isolated = (unshare, *([] if os.geteuid() == 0 else ["--map-root-user"]), "--net", "--")
         try:
             subprocess.run([*isolated, "true"], check=True, capture_output=True, timeout=10)
         except (OSError, subprocess.SubprocessError):

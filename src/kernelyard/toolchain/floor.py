@@ -22,6 +22,7 @@ stays undefined too, or it brings a member that :func:`forbidden_archive_members
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import subprocess
 from collections.abc import Callable, Sequence
@@ -269,9 +270,15 @@ def _archive(name: str, cxx: str, flags: Sequence[str], run: Run) -> str:
     return str(Path(path).resolve())
 
 
+#: What a compiler of the machine may need to be found and to start.
+_KEPT_VARIABLES = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH")
+
+
 def _run(command: Sequence[str]) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        # Nothing of the user's that a compiler heeds, such as GCC_EXEC_PREFIX: what comes of it is linked into kernels.
+        kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env={**kept, "LC_ALL": "C"})
     except FileNotFoundError:
         raise EnvironmentProblemError(
             "KY332", f"{command[0]} is not there", hint="Install a C++ compiler, or name one with CXX."

@@ -80,7 +80,8 @@ def find_compiler() -> HostCompiler:
         missing = f"the C++ compiler that CXX names, {named!r}, is not there" if named else "there is no g++"
         hint = "install it (Debian and Ubuntu: `apt install g++`), or set CXX to a g++"
         raise EnvironmentProblemError("KY321", missing, hint=hint)
-    return ask_compiler(Path(path))
+    # Whole: a relative name would be looked for on PATH when it is run.
+    return ask_compiler(Path(path).absolute())
 
 
 def other_compilers() -> Iterator[HostCompiler]:

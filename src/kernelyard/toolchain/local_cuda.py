@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -69,7 +69,10 @@ class FoundToolkit:
         """
         headers = self._folder(_HEADERS, "cuda_runtime.h")
         libraries = self._folder(_LIBRARIES, "libcudart_static.a", "libcudart.so")
-        limits = (self.root / headers / "crt" / "host_config.h").read_text("utf-8", "replace")
+        try:
+            limits = (self.root / headers / "crt" / "host_config.h").read_text("utf-8", "replace")
+        except OSError as error:
+            raise self._unusable(f"crt/host_config.h cannot be read: {error.strerror}") from None
         newest, driver = _NEWEST_GCC.search(limits), _DRIVERS.get(self.version.major)
         clang = min(map(int, _TOO_NEW_CLANG.findall(limits)), default=None)
         if newest is None or driver is None:
@@ -105,14 +108,24 @@ def toolkit_at(path: str | Path, *, said_by: str = "--cuda-home") -> FoundToolki
     Raises:
         EnvironmentProblemError: There is none (KY362).
     """
-    given = Path(path).expanduser().absolute()
+    try:
+        given = Path(path).expanduser().absolute()
+    except RuntimeError as error:
+        raise EnvironmentProblemError("KY362", f"{said_by} names no CUDA toolkit: {error}") from None
     choices = (given, given / "nvcc") if given.name == "bin" else (given, given / "bin" / "nvcc")
-    nvcc = next((choice for choice in choices if choice.is_file()), None)
+    nvcc = next((choice for choice in choices if _holds(Path.is_file, choice)), None)
     if nvcc is None:
-        why = f"there is no {choices[-1]}" if given.exists() else f"there is no {given}"
+        why = f"there is no {choices[-1]}" if _holds(Path.exists, given) else f"there is no {given}"
         hint = "name the folder of a toolkit, with bin/nvcc in it"
         raise EnvironmentProblemError("KY362", f"{said_by} names no CUDA toolkit: {why}", hint=hint)
     return _ask(nvcc, said_by)
+
+
+def _holds(question: Callable[[Path], bool], path: Path) -> bool:
+    try:
+        return question(path)
+    except OSError:  # a folder that may not be entered, a name that is too long
+        return False
 
 
 def found_toolkits() -> Iterator[FoundToolkit]:

@@ -110,7 +110,8 @@ class PackageIndex:
         Raises:
             EnvironmentProblemError: The index cannot be reached (KY311), or does not have it (KY312).
         """
-        for package in self._page(project).packages:
+        # Asked anew: that it was there a while ago is not enough.
+        for package in self._fetch_page(project).packages:
             if package.filename == filename:
                 return _link(project, version, package)
         raise _lacks(f"does not have {filename}")

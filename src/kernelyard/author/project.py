@@ -19,7 +19,7 @@ from pathlib import Path
 from kernelyard.build.alone import alone
 from kernelyard.build.generate_step import run_steps
 from kernelyard.build.identity import header_libraries
-from kernelyard.build.matrix import DEFAULT_CUDA
+from kernelyard.build.matrix import DEFAULT_CUDA, within
 from kernelyard.build.project import ASIDE, WORK_FOLDER, refuse_odd_path
 from kernelyard.check.files import EXTENSION_FILE
 from kernelyard.errors import EnvironmentProblemError, InputError, Place
@@ -289,9 +289,7 @@ def _torch_version(
 
 
 def _fits(version: Version, least: Version | None, most: Version | None, target: Version | None) -> bool:
-    if (least is not None and version < least) or (target is not None and version < target):
-        return False
-    return most is None or version.parts[: len(most.parts)] <= most.parts
+    return within(version, least, most) and (target is None or version >= target)
 
 
 def _two_numbers(version: Version) -> Version:

@@ -18,7 +18,7 @@ from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
 from kernelyard.toolchain.parts import known_cuda, known_torch
 
-__all__ = ["DEFAULT_CUDA", "MatrixEntry", "has_left", "matrix", "select"]
+__all__ = ["DEFAULT_CUDA", "MatrixEntry", "has_left", "matrix", "select", "within"]
 
 
 #: The version of tvm-ffi that variants are named after; the exact release of its headers is pinned in `pins.toml`.
@@ -162,7 +162,7 @@ def _obstacle(manifest: Manifest, variant: VariantName, headers: Version) -> str
     toolkit, bounds = variant.backend_version, manifest.general.of_backend.get(variant.backend)
     if toolkit is None:
         return None
-    if bounds is not None and not _within(toolkit, bounds.minver, bounds.maxver):
+    if bounds is not None and not within(toolkit, bounds.minver, bounds.maxver):
         return "general.cuda.minver or maxver leaves this toolkit out"
     if toolkit < _FIRST_STATIC and variant.framework != "torch":
         return f"CUDA {toolkit} has no runtime to link in, and no torch that brings it has this interface"
@@ -209,7 +209,7 @@ def _framework_versions(settings: TorchSettings | TvmFfiSettings, backend: str) 
     known = [Version(text) for text in known_torch()]
     target = settings.stable_abi.get(backend)
     if target is None:
-        return [(version, version) for version in known if _within(version, settings.minver, settings.maxver)]
+        return [(version, version) for version in known if within(version, settings.minver, settings.maxver)]
     # Older headers know less of the interface, and those before 2.10 cannot be told which version is meant.
     headers = [version for version in _usual_headers() if version >= target]
     if not headers:
@@ -224,7 +224,8 @@ def _has_builds(torch: Version, toolkit: Version) -> bool:
     return torch >= first and (last is None or torch <= last)
 
 
-def _within(version: Version, least: Version | None, most: Version | None) -> bool:
+def within(version: Version, least: Version | None, most: Version | None) -> bool:
+    """Whether a version is within bounds of the manifest."""
     # `maxver = "2.9"` means all of 2.9: the bound is compared by as many parts as it has.
     if least is not None and version < least:
         return False

@@ -85,8 +85,12 @@ def test_by_default_a_full_abi_kernel_is_built_for_what_the_wheels_on_the_index_
             ["torch29-cxx11-cu130-x86_64-linux", "torch210-cxx11-cu130-x86_64-linux"],
         ),
         ('[torch]\nmaxver = "2.7"', "", ["torch27-cxx11-cu124-x86_64-linux"]),
-        # Nothing that can be fetched is left.
-        ('[torch]\nstable-abi = "2.11"', '[general.cuda]\nminver = "12.6"\nmaxver = "12.9"', []),
+        # Nothing that can be fetched is left: the machine must have it, and where it has not, the build says so.
+        (
+            '[torch]\nstable-abi = "2.11"',
+            '[general.cuda]\nminver = "12.6"\nmaxver = "12.9"',
+            ["torch-stable-abi211-cu126-x86_64-linux"],
+        ),
     ],
 )
 def test_what_the_manifest_allows_decides_what_is_built_by_default(
@@ -209,3 +213,54 @@ def test_a_kernel_of_which_nothing_can_be_built_is_refused_with_all_reasons() ->
         "nothing can be built here: rocm: this version has no compiler for the backend rocm; "
         "xpu: this version has no compiler for the backend xpu"
     )
+
+
+@pytest.mark.parametrize(
+    ("toolkit", "framework", "bounds", "said"),
+    [
+        (
+            "12.8",
+            '[torch]\nstable-abi = "2.11"',
+            '[general.cuda]\nminver = "13.0"',
+            "torch-stable-abi211-cu128-x86_64-linux: general.cuda.minver or maxver leaves this toolkit out",
+        ),
+        (
+            "13.2",
+            "[tvm-ffi]\nsrc = []",
+            '[general.cuda]\nmaxver = "13.1"',
+            "tvm-ffi01-cu132-x86_64-linux: general.cuda.minver or maxver leaves this toolkit out",
+        ),
+        (
+            "11.8",
+            '[torch]\nstable-abi = "2.11"',
+            "",
+            "torch-stable-abi211-cu118-x86_64-linux: CUDA 11.8 has no runtime to link in",
+        ),
+        (
+            "11.8",
+            '[torch]\nminver = "2.9"',
+            "",
+            "cuda: no torch that the manifest allows was ever built for CUDA 11.8",
+        ),
+    ],
+)
+@pytest.mark.parametrize("patterns", [[], ["*"]])
+def test_a_toolkit_that_is_asked_for_and_cannot_be_used_is_not_passed_over(
+    toolkit: str, framework: str, bounds: str, said: str, patterns: list[str]
+) -> None:
+    entries = matrix(manifest('["cuda", "cpu"]', framework, bounds), cuda=Version(toolkit))
+    with pytest.raises(InputError) as caught:
+        select(entries, patterns)
+    assert caught.value.code == "KY402"
+    assert caught.value.what.startswith(f"the CUDA toolkit that was asked for cannot be used, {said}")
+    assert "change its bounds" in caught.value.hint
+    (cpu, *_) = select(entries, ["*-cpu-*"])
+    assert (cpu.obstacle, cpu.by_default) == (None, True)
+
+
+def test_a_toolkit_that_is_asked_for_is_the_default() -> None:
+    entries = matrix(manifest('["cuda", "cpu"]', '[torch]\nstable-abi = "2.11"'), cuda=Version("12.8"))
+    assert names(select(entries, [])) == [
+        "torch-stable-abi211-cu128-x86_64-linux",
+        "torch-stable-abi211-cpu-x86_64-linux",
+    ]

@@ -46,7 +46,8 @@ class MatrixEntry:
         variant: The parsed name; None where nothing can be built.
         headers: The version of torch or tvm-ffi whose headers are used; None where nothing is compiled.
         obstacle: Why it is not built, whatever the machine; None where it can be.
-        by_default: Whether it is built where nothing is selected.
+        by_default: Whether it is built where nothing is selected; that of a toolkit which was asked for stays the
+            default with an obstacle, too, and selecting says so.
     """
 
     name: str
@@ -80,9 +81,11 @@ def select(entries: Sequence[MatrixEntry], patterns: Sequence[str]) -> tuple[Mat
     every toolkit there is.
 
     Raises:
-        InputError: A glob matches nothing (KY401), or only what cannot be built here, or nothing can (KY402).
+        InputError: A glob matches nothing (KY401), or only what cannot be built here, or nothing can, or the toolkit
+            that was asked for cannot be used (KY402).
     """
     if not patterns:
+        _refuse_left_out(entries)
         usable = tuple(entry for entry in entries if entry.obstacle is None and entry.by_default)
         if not usable:
             obstacles = "; ".join(f"{entry.name}: {entry.obstacle}" for entry in entries)
@@ -100,9 +103,20 @@ def select(entries: Sequence[MatrixEntry], patterns: Sequence[str]) -> tuple[Mat
         possible = [entry for entry in matching if entry.obstacle is None]
         if not possible:
             raise InputError("KY402", f"{matching[0].name} cannot be built here: {matching[0].obstacle}")
+        if len(matching) > 1:
+            _refuse_left_out(matching)
         wanted = [entry for entry in possible if entry.by_default] or possible
         chosen |= {entry.name: entry for entry in wanted}
     return tuple(chosen.values())
+
+
+def _refuse_left_out(entries: Sequence[MatrixEntry]) -> None:
+    """Refuse to build others in silence where what was asked for cannot be built."""
+    left_out = next((entry for entry in entries if entry.by_default and entry.obstacle is not None), None)
+    if left_out is not None:
+        what = f"the CUDA toolkit that was asked for cannot be used, {left_out.name}: {left_out.obstacle}"
+        hint = "ask for a toolkit that the manifest allows, change its bounds, or name other variants with --variant"
+        raise InputError("KY402", what, hint=hint)
 
 
 def has_left(manifest: Manifest, variant: VariantName) -> bool:
@@ -130,6 +144,9 @@ def _of_backend(manifest: Manifest, backend: str, platform: str, cuda: Version |
         return
     toolkits = known_toolkits() if backend == "cuda" else (None,)
     entries = [entry for toolkit in toolkits for entry in _of_toolkit(manifest, settings, backend, toolkit, platform)]
+    if backend == "cuda" and cuda is not None and all(_toolkit(entry) != cuda for entry in entries):
+        obstacle = f"no torch that the manifest allows was ever built for CUDA {cuda}"
+        entries.append(MatrixEntry(backend, None, None, obstacle))
     default = _default(entries, cuda)
     yield from (replace(entry, by_default=entry.name in default) for entry in entries)
 
@@ -174,14 +191,20 @@ def _obstacle(manifest: Manifest, variant: VariantName, headers: Version) -> str
 def _default(entries: Sequence[MatrixEntry], cuda: Version | None) -> set[str]:
     """Return the names of what is built by default, of the variants for one backend.
 
-    The toolkit is the one that is asked for, else of those that the manifest allows the pinned one nearest to the usual
-    one; the versions of torch are those whose own wheels are for the usual toolkit, and all where the manifest allows
-    none of these.
+    The toolkit is the one that is asked for, even where it cannot be used. Else it is, of those that the manifest
+    allows, the pinned one nearest to the usual one, and where none of these is pinned the nearest, which the machine
+    must have. The versions of torch are those whose own wheels are for the usual toolkit, and all where the manifest
+    allows none of these.
     """
     pinned = [Version(text) for text in known_cuda()]
     possible = [(entry, _toolkit(entry)) for entry in entries if entry.obstacle is None]
-    toolkits = [toolkit for _, toolkit in possible if toolkit is None or toolkit in pinned]
-    chosen = cuda if cuda is not None and None not in toolkits else min(toolkits, key=_distance, default=None)
+    toolkits = [toolkit for _, toolkit in possible]
+    usable = [toolkit for toolkit in toolkits if toolkit is None or toolkit in pinned] or toolkits
+    if cuda is not None and None not in toolkits:
+        if cuda not in toolkits:
+            return {entry.name for entry in entries if _toolkit(entry) in {cuda, None}}
+        usable = [cuda]
+    chosen = min(usable, key=_distance, default=None)
     of_toolkit = [entry for entry, toolkit in possible if toolkit == chosen]
     usual = [entry for entry in of_toolkit if entry.headers in _usual_headers()]
     return {entry.name for entry in usual or of_toolkit}

@@ -20,6 +20,7 @@ from kernelyard.build.matrix import MatrixEntry, has_left, matrix, select
 from kernelyard.build.package import Build, package_variant
 from kernelyard.build.source_state import source_state
 from kernelyard.build.toolchain_lock import check_current, check_request, check_uses, read_lock, request_of
+from kernelyard.build.used_files import used_files
 from kernelyard.errors import InputError, Place
 from kernelyard.formats.index import Index, VariantEntry
 from kernelyard.formats.manifest import Manifest
@@ -243,8 +244,12 @@ def _build_group(
         compile_variants(
             folder, toolchain.tools, names, contents=contents, jobs=parallel, lock=lock, locked_by=locked_by
         )
+    ninja = toolchain.tools.ninja if toolchain is not None else None
+    used = used_files(project, [job.plan for job in jobs], folder / "objects", ninja)
+    state = source_state(project.root, made_here=("build", WORK_FOLDER), used=used)
     for build in builds:
-        path = package_variant(build, aside=project.root / WORK_FOLDER / ASIDE)
+        stated = replace(build, source_commit=state.commit, made=replace(build.made, dirty=state.dirty))
+        path = package_variant(stated, aside=project.root / WORK_FOLDER / ASIDE)
         hub = FolderHub.find(path)
         assert hub is not None  # noqa: S101 - it has just been written
         entry = hub.variants[0].entry()
@@ -258,15 +263,14 @@ def _prepare(
     sources = source_digest(project, plan)
     name = extension_name(project, plan, build_id(sources, plan, toolchain))
     linked = folder / "objects" / "variants" / plan.name if toolchain is not None else None
-    state = source_state(project.root, made_here=("build", WORK_FOLDER))
     made = Making(
         kernelyard=__version__,
         toolchain_lock=lock.digest if lock is not None else None,
         tools={role: use.what for role, use in uses_of(toolchain, request_of(plan)).items()} if toolchain else {},
         object_cache=False,
-        dirty=state.dirty,
+        dirty=None,
     )
-    return Build(project, plan, toolchain, name, sources, state.commit, made, linked)
+    return Build(project, plan, toolchain, name, sources, None, made, linked)
 
 
 def _toolchain(source: PartSource, jobs: Sequence[_Job]) -> Toolchain:

@@ -1,0 +1,55 @@
+"""Asking git, about the repository that a folder is in and nothing else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+__all__ = ["ask_git"]
+
+#: Hooks of git run with these, and they mean the repository that is committed to.
+_OF_HOOKS = {
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_COMMON_DIR",
+    "GIT_DIR",
+    "GIT_INDEX_FILE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_PREFIX",
+    "GIT_WORK_TREE",
+}
+
+
+def ask_git(
+    folder: Path, *arguments: str, also: Mapping[str, str] | None = None, timeout_s: float | None = None
+) -> str:
+    """Return what git prints; names of files may have lone surrogates for bytes that are not UTF-8.
+
+    Args:
+        folder: Where it runs.
+        arguments: Of git.
+        also: What it gets in its environment besides.
+        timeout_s: How long it may take.
+
+    Raises:
+        OSError: There is no git, or no such folder.
+        subprocess.SubprocessError: It fails, or takes too long.
+    """
+    git = shutil.which("git")
+    if git is None:
+        raise FileNotFoundError("git")
+    environment = {name: value for name, value in os.environ.items() if name not in _OF_HOOKS}
+    # A commit is what others get by its name: what `git replace` puts in its place is of this clone alone.
+    environment |= {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_OPTIONAL_LOCKS": "0", **(also or {})}
+    return subprocess.run(
+        [git, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        errors="surrogateescape",
+        check=True,
+        env=environment,
+        timeout=timeout_s,
+    ).stdout

@@ -1,0 +1,44 @@
+"""Which files of the author's variants are built from: what the manifest names, and what compilers have found."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from kernelyard.build.headers import headers_read
+from kernelyard.formats.variant import VariantName
+from kernelyard.project.generated_files import GENERATED_FOLDER, section_steps
+from kernelyard.project.plan import VariantPlan, sections_of_variant
+from kernelyard.project.sources import Project
+
+__all__ = ["used_files"]
+
+
+def used_files(project: Project, plans: Iterable[VariantPlan], objects: Path, ninja: Path | None) -> tuple[Path, ...]:
+    """Return the files that variants were built from, by the paths on which they were found; not what a build makes.
+
+    Args:
+        project: The author's.
+        plans: Of the variants, which have been compiled.
+        objects: The folder that they were compiled in.
+        ninja: That compiled them; None where nothing is compiled.
+    """
+    root = project.root
+    found = {root / "build.toml", *project.python_files().values()}
+    for plan in plans:
+        found.update(root / name for name in _named(project, plan))
+    if ninja is not None:
+        # What stands at a path from the project on is the project's, also behind a link or a `..`.
+        found.update(path for path in headers_read(objects, ninja) if path.is_relative_to(root))
+    made = root / Path(GENERATED_FOLDER).parts[0]
+    return tuple(sorted(path for path in found if not Path(os.path.normpath(path)).is_relative_to(made)))
+
+
+def _named(project: Project, plan: VariantPlan) -> Iterator[str]:
+    for group in (plan.binding, *plan.groups):
+        yield from group.sources
+        yield from project.with_includes(group.sources, (*group.include, *plan.binding.include))
+    for section in sections_of_variant(project, VariantName.parse(plan.name)):
+        for step in section_steps(project.root, section):
+            yield from step.inputs.values()

@@ -181,3 +181,17 @@ def test_device_code_of_other_sizes_is_told(link: Any) -> None:
     said = [line for line in differ(one, other) if line.startswith("device code")]
     assert said
     assert all("bytes in old, " in line or "only in" in line for line in said)
+
+
+def test_of_long_texts_the_first_line_that_differs_is_told() -> None:
+    lines = [f"line {number}" for number in range(200_000)]
+    other = [*lines[:123_456], "another", *reversed(lines[123_457:])]
+    (said,) = file_difference("\n".join(lines).encode(), "\n".join(other).encode())
+    assert said == ("line 123,457 is the first that differs: 'line 123456' in the first, 'another' in the second")
+    (said,) = file_difference("\n".join(lines).encode(), "\n".join(lines[:-1]).encode())
+    assert said == "line 200,000 is the first that differs: 'line 199999' in the first, the end in the second"
+
+
+def test_what_is_no_sign_to_read_is_spelled_out() -> None:
+    (said,) = file_difference(b"a\n", "\x1b[2Ja\u202eb\tc\n".encode())
+    assert r"+\x1b[2Ja\u202eb	c" in said.split("\n")

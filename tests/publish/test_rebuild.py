@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -97,6 +98,7 @@ def test_a_variant_is_identical_to_its_commit_whatever_has_become_of_the_work_tr
         "toolchain-lock": read_lock(project).digest,
         "files": 4,
         "remarks": [],
+        "not-part-of-the-build": [],
         "differences": {},
     }
     assert (hash_tree(project), git(project, "status", "--porcelain")) == before
@@ -211,3 +213,109 @@ def test_where_nothing_is_compiled_no_lock_is_wanted(
     monkeypatch.chdir(project / "build" / "torch-cuda")
     rebuilt = rebuild_variant(Path(), store=source.store)
     assert (rebuilt.variant, rebuilt.identical, rebuilt.lock) == ("torch-cuda", True, None)
+
+
+# What is hostile, or stands in an odd place
+
+
+def test_bytecode_is_told_of_and_what_no_digest_covers_differs(
+    project: Path, kernelyard: Command, tmp_path: Path
+) -> None:
+    variant = project / "build" / CPU
+    planted = variant / "__pycache__" / "__init__.cpython-311.pyc"
+    planted.parent.mkdir()
+    planted.write_bytes(b"evil")
+    (variant / "__pycache__" / "data").write_bytes(b"")
+    (variant / "_ops.pyc").write_bytes(b"")
+    done = kernelyard("rebuild", variant)
+    assert done.returncode == 0, done.stderr
+    first, *others = done.stdout.splitlines()
+    assert first == f"identical: {CPU}, 4 files"
+    assert [line.partition(" (")[0] for line in others] == [
+        f"not part of the build: {name}"
+        for name in ("__pycache__/__init__.cpython-311.pyc", "__pycache__/data", "_ops.pyc")
+    ]
+    (tmp_path / "package").mkdir()
+    (variant / "more").symlink_to(tmp_path / "package")
+    (variant / "nothing").symlink_to("nowhere")
+    os.mkfifo(variant / "pipe")
+    done = kernelyard("rebuild", variant, "--json")
+    assert done.returncode == 1, done.stderr
+    told_of = json.loads(done.stdout)
+    assert len(told_of["not-part-of-the-build"]) == 3
+    assert told_of["differences"] == {
+        "more": ["is a link to a folder, and only in built"],
+        "nothing": ["is a link to nothing, and only in built"],
+        "pipe": ["is no file, and only in built"],
+    }
+
+
+def test_an_id_that_is_not_that_of_the_files_differs(project: Path, source: PartSource) -> None:
+    variant = project / "build" / CPU
+    tell(variant, replace(told(variant), id="_tiny_cpu_000000000000"))
+    rebuilt = rebuild_variant(variant, store=source.store)
+    assert rebuilt.differences.keys() == {"metadata.json"}
+    assert '+  "id": "_tiny_cpu_' in rebuilt.differences["metadata.json"][0]
+
+
+def test_names_and_texts_cannot_write_to_the_terminal(project: Path, kernelyard: Command) -> None:
+    variant = project / "build" / CPU
+    (variant / "a\x1b[2J\nidentical").write_text("")
+    (variant / os.fsdecode(b"\xff")).write_text("")
+    edit(variant / "__init__.py", b"does nothing", b"\x1b[2J\r")
+    done = kernelyard("rebuild", variant)
+    assert done.returncode == 1, done.stderr
+    lines = done.stdout.splitlines()
+    assert r"a\x1b[2J\nidentical" in lines
+    assert r"\udcff" in lines
+    assert "\x1b" not in done.stdout
+
+
+def test_a_build_that_is_a_link_is_that_of_the_project_with_the_link(
+    project: Path, source: PartSource, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "disk" / "built"
+    elsewhere.parent.mkdir()
+    shutil.move(project / "build", elsewhere)
+    (project / "build").symlink_to(elsewhere)
+    rebuilt = rebuild_variant(project / "build" / CPU, store=source.store)
+    assert (rebuilt.identical, rebuilt.commit) == (True, told(elsewhere / CPU).source_commit)
+
+
+def test_a_folder_that_is_no_project_is_not_copied(project: Path, source: PartSource, tmp_path: Path) -> None:
+    variant = Path(shutil.move(project / "build" / CPU, tmp_path / CPU))
+    tell(variant, replace(told(variant), source_commit=None))
+    error = failure(lambda: rebuild_variant(variant, store=source.store), MissingError, "KY375")
+    assert "--project" in error.hint
+    other = tmp_path / "other"
+    shutil.copytree(project, other)
+    edit(other / "build.toml", b'name = "tiny"', b'name = "huge"')
+    (other / "torch-ext" / "tiny").rename(other / "torch-ext" / "huge")
+    error = failure(lambda: rebuild_variant(variant, store=source.store, project=other), InputError, "KY375")
+    assert error.what == "the project is that of huge, and the variant is one of tiny"
+
+
+@pytest.mark.parametrize("missing", ["build.toml", "toolchain.lock"])
+def test_manifest_and_lock_are_looked_at_before_anything_is_copied(
+    project: Path, source: PartSource, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    from kernelyard.publish import sources
+
+    variant = project / "build" / CPU
+    tell(variant, replace(told(variant), source_commit=None))
+    (project / missing).unlink()
+
+    def copy(*_: object) -> tuple[str, ...]:
+        raise AssertionError("copied")
+
+    monkeypatch.setattr(sources, "copy_work_tree", copy)
+    code = {"build.toml": "KY375", "toolchain.lock": "KY372"}[missing]
+    failure(lambda: rebuild_variant(variant, store=source.store), MissingError, code)
+
+
+def test_a_variant_under_another_name_is_an_error(project: Path, source: PartSource, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(project / "build" / CPU)
+    assert rebuild_variant(link, store=source.store, project=project).identical
+    other = (project / "build" / CPU).rename(tmp_path / "mine")
+    failure(lambda: rebuild_variant(other, store=source.store, project=project), InputError, "KY120")

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
-from itertools import islice
+from itertools import islice, takewhile
 
 from kernelyard.binary.elf import DynamicSymbol, Elf, parse_elf
 from kernelyard.binary.fatbin import DeviceCode, parse_device_code
 from kernelyard.binary.image import ELF_MAGIC, BinaryError, Image
 
-__all__ = ["Names", "file_difference"]
+__all__ = ["Names", "file_difference", "printable"]
 
 #: Of one kind: more than that are counted.
 _MOST = 5
 _MOST_LINES = 20
+#: The time that a short difference of lines takes grows with the square of their number.
+_MOST_LINES_COMPARED = 5_000
 _LONGEST = 120
 #: As `strings` has it, but longer: machine code is full of short ones.
 _TEXT = re.compile(rb"[\t\x20-\x7e]{8,}")
@@ -49,7 +51,10 @@ def file_difference(one: bytes, other: bytes, names: Names | None = None) -> tup
     """
     if one == other:
         return ()
-    names = names or Names()
+    return tuple(_printable_lines(sentence) for sentence in _difference(one, other, names or Names()))
+
+
+def _difference(one: bytes, other: bytes, names: Names) -> Iterable[str]:
     if one[:4] == other[:4] == ELF_MAGIC:
         try:
             return tuple(_elf_difference(one, other, names)) or (_bytes_difference(one, other, names),)
@@ -57,8 +62,17 @@ def file_difference(one: bytes, other: bytes, names: Names | None = None) -> tup
             return (f"{_bytes_difference(one, other, names)}; more cannot be told, for one is damaged: {error.what}",)
     texts = _as_text(one), _as_text(other)
     if texts[0] is not None and texts[1] is not None:
-        return tuple(_text_difference(texts[0], texts[1], names))
+        return _text_difference(texts[0], texts[1], names)
     return (_bytes_difference(one, other, names),)
+
+
+def _printable_lines(sentence: str) -> str:
+    return "\n".join(map(printable, sentence.split("\n")))
+
+
+def printable(text: str) -> str:
+    """Return a text of unknown origin as a terminal can show it: what is no sign to read is spelled out."""
+    return "".join(sign if sign.isprintable() or sign == "\t" else ascii(sign)[1:-1] for sign in text)
 
 
 def _as_text(content: bytes) -> str | None:
@@ -69,12 +83,23 @@ def _as_text(content: bytes) -> str | None:
 
 
 def _text_difference(one: str, other: str, names: Names) -> Iterator[str]:
-    if one.splitlines() == other.splitlines():
+    lines = one.splitlines(), other.splitlines()
+    if lines[0] == lines[1]:
         yield "the lines are the same, their ends differ"
         return
-    lines = unified_diff(one.splitlines(), other.splitlines(), names.one, names.other, n=1, lineterm="")
-    shown = [_short(line) for line in islice(lines, _MOST_LINES + 1)]
+    if max(map(len, lines)) > _MOST_LINES_COMPARED:
+        yield _first_difference(lines[0], lines[1], names)
+        return
+    shown = [
+        _short(line) for line in islice(unified_diff(*lines, names.one, names.other, n=1, lineterm=""), _MOST_LINES + 1)
+    ]
     yield "\n".join(shown[:_MOST_LINES] + (["..."] if len(shown) > _MOST_LINES else []))
+
+
+def _first_difference(one: Sequence[str], other: Sequence[str], names: Names) -> str:
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+    mine, theirs = (_short(repr(lines[same])) if same < len(lines) else "the end" for lines in (one, other))
+    return f"line {same + 1:,} is the first that differs: {mine} in {names.one}, {theirs} in {names.other}"
 
 
 def _bytes_difference(one: bytes, other: bytes, names: Names) -> str:

@@ -42,7 +42,7 @@ def ask_git(
         raise FileNotFoundError("git")
     environment = {name: value for name, value in os.environ.items() if name not in _OF_HOOKS}
     # A commit is what others get by its name: what `git replace` puts in its place is of this clone alone.
-    environment |= {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_OPTIONAL_LOCKS": "0", **(also or {})}
+    environment |= {"LC_ALL": "C", "GIT_NO_REPLACE_OBJECTS": "1", "GIT_OPTIONAL_LOCKS": "0", **(also or {})}
     return subprocess.run(
         [git, *arguments],
         cwd=folder,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -36,6 +37,7 @@ def command(path: Path, project: Path | None, jobs: int | None, *, as_json: bool
                 "toolchain-lock": rebuilt.lock,
                 "files": rebuilt.files,
                 "remarks": list(rebuilt.remarks),
+                "not-part-of-the-build": list(rebuilt.uncovered),
                 "differences": {name: list(said) for name, said in rebuilt.differences.items()},
             }
         )
@@ -44,10 +46,17 @@ def command(path: Path, project: Path | None, jobs: int | None, *, as_json: bool
         click.echo(remark, err=True)
     if rebuilt.identical:
         click.echo(f"identical: {rebuilt.variant}, {rebuilt.files} files")
+        _print_uncovered(rebuilt.uncovered)
         return 0
     click.echo(f"different: {rebuilt.variant}, {len(rebuilt.differences)} of {rebuilt.files} files")
     for name, said in rebuilt.differences.items():
         click.echo(name)
         for sentence in said:
             click.echo("".join(f"  {line}\n" for line in sentence.splitlines()), nl=False)
+    _print_uncovered(rebuilt.uncovered)
     return 1
+
+
+def _print_uncovered(names: Sequence[str]) -> None:
+    for name in names:
+        click.echo(f"not part of the build: {name} (bytecode that stands there; Python's own import would run it)")

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard import __version__
-from kernelyard.binary.difference import Names
+from kernelyard.binary.difference import Names, printable
 from kernelyard.build.identity import templates_digest
 from kernelyard.build.project import build_project
 from kernelyard.build.toolchain_lock import read_lock, write_lock
 from kernelyard.errors import EnvironmentProblemError, InputError, MissingError, Place
 from kernelyard.formats.metadata import Making
-from kernelyard.formats.variant import VariantName
+from kernelyard.formats.toolchain_lock import ToolchainLock
+from kernelyard.formats.variant import InvalidVariantName, VariantName
 from kernelyard.hub.folder import FolderHub, FolderVariant, list_files
-from kernelyard.publish.compare import variant_differences
-from kernelyard.publish.sources import lay_out_sources
+from kernelyard.project.sources import read_project
+from kernelyard.publish.compare import uncovered_files, variant_differences
+from kernelyard.publish.sources import Origin, find_origin, lay_out
 from kernelyard.store import Store
 from kernelyard.toolchain.parts import PartSource
 
@@ -38,6 +41,8 @@ class Rebuilt:
         files: How many files were compared.
         remarks: What there is to know about the inputs, in sentences.
         differences: How files differ, by their paths; those that are identical are not there.
+        uncovered: What stands beside the files of the variant and is not part of the build: bytecode. It is not
+            compared, and no loader of ours takes it; Python's own import does.
     """
 
     variant: str
@@ -46,6 +51,7 @@ class Rebuilt:
     files: int
     remarks: tuple[str, ...]
     differences: Mapping[str, tuple[str, ...]]
+    uncovered: tuple[str, ...] = ()
 
     @property
     def identical(self) -> bool:
@@ -63,19 +69,23 @@ def rebuild_variant(path: Path, *, store: Store, project: Path | None = None, jo
         jobs: Compilers at the same time; None for one per core.
 
     Raises:
-        MissingError: There is no such variant (KY120), it does not tell enough (KY371), or its lock (KY372) or commit
-            (KY374) is not there.
-        EnvironmentProblemError: Another Kernelyard built it (KY373), or what a build raises.
+        MissingError: There is no such variant (KY120), it does not tell enough (KY371), or its lock (KY372), commit
+            (KY374) or project (KY375) is not there.
+        InputError: The project is that of another kernel (KY375).
+        EnvironmentProblemError: Another Kernelyard built it (KY373), the project cannot be copied (KY375), or what a
+            build raises.
         KernelyardError: What :func:`kernelyard.build.project.build_project` raises.
     """
     variant = _find(path)
     made, named = _refuse_untold(variant), VariantName.parse(variant.name)
-    root = (project or variant.path.parent.parent).resolve()
+    origin = find_origin(_project_folder(path, project), variant.metadata.source_commit)
+    if origin.commit is None:
+        _refuse_other(origin, variant)
     with tempfile.TemporaryDirectory(prefix="kernelyard-rebuild-") as aside:
-        laid = lay_out_sources(root, variant.metadata.source_commit, Path(aside).resolve())
+        laid = lay_out(origin, Path(aside).resolve())
         if made.toolchain_lock is not None:
-            _provide_lock(made.toolchain_lock, laid.folder, root)
-        where = f"commit {laid.commit}" if laid.commit else f"the work tree {root}"
+            write_lock(laid.folder, _find_lock(made.toolchain_lock, laid.folder, origin.root))
+        where = f"commit {laid.commit}" if laid.commit else f"the work tree {origin.root}"
         _logger.info("rebuilding %s from %s", variant.name, where)
         (built,) = build_project(
             laid.folder,
@@ -91,20 +101,67 @@ def rebuild_variant(path: Path, *, store: Store, project: Path | None = None, jo
             remarks.append("the sources, flags or capabilities are not those that it was built from")
         differences = variant_differences(variant, again.variants[0], Names("built", "rebuilt"))
         count = len(list(list_files(built.path)))
-    return Rebuilt(variant.name, laid.commit, made.toolchain_lock, count, tuple(remarks), differences)
+    uncovered = uncovered_files(variant.path)
+    return Rebuilt(variant.name, laid.commit, made.toolchain_lock, count, tuple(remarks), differences, uncovered)
+
+
+def _project_folder(path: Path, named: Path | None) -> Path:
+    """Return the folder of a variant's project: the one that is named, or the one whose ``build`` the variant is in."""
+    if named is not None:
+        return named.resolve()
+    # `build` may be a link: whoever names a variant by it means the project that the link is in.
+    places = [_absolute(path).parent.parent, path.resolve().parent.parent]
+    for place in places:
+        if (place / "build.toml").is_file():
+            return place.resolve()
+    return places[0].resolve()
+
+
+def _refuse_other(origin: Origin, variant: FolderVariant) -> None:
+    """Refuse to copy a folder that is not the project of a variant with the lock that it was built by."""
+    hint = "name the folder of its project with --project"
+    place = Place(str(origin.root))
+    if not (origin.root / "build.toml").is_file():
+        what = f"there is no build.toml in the folder that {variant.name} would be rebuilt from"
+        raise MissingError("KY375", what, hint=hint, place=place)
+    name = read_project(origin.root).manifest.general.name
+    if name != variant.metadata.name:
+        what = f"the project is that of {name}, and the variant is one of {variant.metadata.name}"
+        raise InputError("KY375", what, hint=hint, place=place)
+    made = variant.metadata.made
+    if made is not None and made.toolchain_lock is not None:
+        _find_lock(made.toolchain_lock, origin.root)
 
 
 def _find(path: Path) -> FolderVariant:
     hint = "name the folder of one variant, build/VARIANT"
-    found = FolderHub.find(path.resolve())
+    place = _absolute(path)
+    if not _is_variant_name(place.name):
+        place = path.resolve()  # it may be a link to one
+    found = FolderHub.find(place)
     if found is None:
         raise MissingError("KY120", "there is no variant", hint=hint, place=Place(str(path)))
     if found.broken and not found.variants:
         raise MissingError("KY120", f"no variant can be read: {found.broken[0].reason}", place=Place(str(path)))
-    if found.path != path.resolve():
+    if found.path != place:
         names = ", ".join(variant.name for variant in found.variants)
         raise InputError("KY120", f"no variant, but a folder of variants: {names}", hint=hint, place=Place(str(path)))
+    if not _is_variant_name(place.name):
+        what = f"{printable(place.name)!r} is not the name of a variant"
+        raise InputError("KY120", what, hint="give the folder the name that it was built with", place=Place(str(path)))
     return found.variants[0]
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path))  # noqa: PTH100 - links stay
+
+
+def _is_variant_name(name: str) -> bool:
+    try:
+        VariantName.parse(name)
+    except InvalidVariantName:
+        return False
+    return True
 
 
 def _refuse_untold(variant: FolderVariant) -> Making:
@@ -124,10 +181,10 @@ def _refuse_untold(variant: FolderVariant) -> Making:
     return made
 
 
-def _provide_lock(digest: str, folder: Path, root: Path) -> None:
-    """See that the lock of a recorded digest is beside the sources, be it of their commit or of the work tree."""
-    seen = []
-    for place in (folder, root):
+def _find_lock(digest: str, *places: Path) -> ToolchainLock:
+    """Return the lock of a recorded digest, be it beside the sources of a commit or, the last place, in the project."""
+    seen, root = [], places[-1]
+    for place in places:
         try:
             lock = read_lock(place)
         except MissingError:
@@ -136,8 +193,7 @@ def _provide_lock(digest: str, folder: Path, root: Path) -> None:
             if lock.templates != templates_digest():
                 what = f"this variant was built by another state of Kernelyard {__version__}"
                 raise EnvironmentProblemError("KY373", what, hint="install that one", place=Place(str(root)))
-            write_lock(folder, lock)
-            return
+            return lock
         seen.append(lock.digest[:12])
     what = f"the toolchain.lock that it was built by, {digest[:12]}, is not here"
     what += f": the project has {' and '.join(dict.fromkeys(seen))}" if seen else ", and the project has none"

@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelyard.build.project import WORK_FOLDER
+from kernelyard.build.git import ask_git
 from kernelyard.errors import EnvironmentProblemError, MissingError, Place
+from kernelyard.publish.work_tree import copy_work_tree
 
-__all__ = ["LaidOut", "lay_out_sources"]
+__all__ = ["LaidOut", "Origin", "find_origin", "lay_out"]
 
 _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?", re.ASCII)
-_SUBMODULE = "160000"
-#: Hooks of git run with these, and they mean the repository that is committed to.
-_OF_HOOKS = {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX"}
-#: At the top of a project: what builds make, and what is no source.
-_LEFT_OUT = ("build", WORK_FOLDER, ".git", ".venv")
+_LINK, _SUBMODULE = "120000", "160000"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the sources of a variant are to be had.
+
+    Attributes:
+        root: The project's folder.
+        commit: That they are of; None where the folder as it is has to do.
+        top: The folder of the repository that has the commit; None without one.
+        remark: Why the folder as it is has to do, as a sentence; None where there is a commit.
+    """
+
+    root: Path
+    commit: str | None
+    top: Path | None
+    remark: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,90 +51,119 @@ class LaidOut:
     remarks: tuple[str, ...]
 
 
-def lay_out_sources(root: Path, commit: str | None, aside: Path) -> LaidOut:
-    """Put the sources of a project into an empty folder; the project is only read.
+def find_origin(root: Path, commit: str | None) -> Origin:
+    """Return where the sources of a project are to be had; nothing is written.
 
     Args:
-        root: The project's folder.
+        root: The project's folder, without links in its path.
         commit: The commit that is wanted; None for the work tree as it is.
-        aside: The empty folder.
 
     Raises:
         MissingError: The project's repository does not have the commit (KY374).
-        EnvironmentProblemError: Git cannot lay it out (KY374).
+        EnvironmentProblemError: Git does not want to look into the repository (KY374).
     """
     if commit is None:
         remark = "the variant names no commit: rebuilt from the work tree as it is"
-        return LaidOut(_copy(root, aside), None, (remark,))
-    prefix = _prefix(root)
-    if prefix is None:
+        return Origin(root, None, None, remark)
+    top = _top(root)
+    if top is None:
         remark = f"git knows no repository here: rebuilt from the folder as it is, not from commit {commit[:12]}"
-        return LaidOut(_copy(root, aside), None, (remark,))
-    return _check_out(root, prefix, commit, aside)
+        return Origin(root, None, None, remark)
+    if not _COMMIT.fullmatch(commit):  # for one that begins with a dash, git has other ideas
+        raise MissingError("KY374", f"not a commit: {commit!r}", place=Place(str(root)))
+    hint = "fetch it (`git fetch --unshallow` where the clone is shallow), or name another clone with --project"
+    _refuse_no_commit(top, commit, f"the project's repository does not have commit {commit}", hint)
+    return Origin(root, commit, top, None)
 
 
-def _copy(root: Path, aside: Path) -> Path:
-    def left_out(folder: str, names: list[str]) -> set[str]:
-        of_builds = _LEFT_OUT if Path(folder) == root else ()
-        return {"__pycache__", *of_builds}.intersection(names)
+def lay_out(origin: Origin, aside: Path) -> LaidOut:
+    """Put the sources of a project into an empty folder; the project is only read.
 
-    return Path(shutil.copytree(root, aside / "project", ignore=left_out, ignore_dangling_symlinks=True))
+    Args:
+        origin: Where they are.
+        aside: The empty folder.
+
+    Raises:
+        MissingError: A submodule, or its commit, is not here (KY374).
+        EnvironmentProblemError: Git cannot lay them out (KY374), or they cannot be copied (KY375, KY301).
+    """
+    if origin.commit is None or origin.top is None:
+        folder = aside / "project"
+        said = copy_work_tree(origin.root, folder)
+        return LaidOut(folder, None, (*([origin.remark] if origin.remark else []), *said))
+    tree, inside = aside / "tree", origin.root.relative_to(origin.top)
+    remarks = tuple(_check_out(origin.top, origin.commit, tree, inside.as_posix(), aside / "index"))
+    if not (tree / inside / "build.toml").is_file():
+        what = f"commit {origin.commit[:12]} has no build.toml in {inside.as_posix()!r}"
+        hint = "name the folder that the project was in with --project"
+        raise MissingError("KY374", what, hint=hint, place=Place(str(origin.root)))
+    return LaidOut(tree / inside, origin.commit, remarks)
 
 
-def _prefix(root: Path) -> str | None:
-    """Return the project's folder below the top of its repository, `""` or ending in a slash; None without one."""
+def _top(folder: Path) -> Path | None:
+    """Return the folder of the repository that a folder is in; None if there is none."""
     try:
-        return _git(root, "rev-parse", "--show-prefix").removesuffix("\n")
-    except (OSError, subprocess.CalledProcessError):
+        return Path(ask_git(folder, "rev-parse", "--show-toplevel").removesuffix("\n"))
+    except OSError:  # no git
         return None
+    except subprocess.CalledProcessError as error:
+        said = str(error.stderr).strip()
+        if "not a git repository" in said:
+            return None
+        what = f"git does not look into the repository: {said}"
+        raise EnvironmentProblemError("KY374", what, place=Place(str(folder))) from None
 
 
-def _check_out(root: Path, prefix: str, commit: str, aside: Path) -> LaidOut:
+def _refuse_no_commit(folder: Path, commit: str, what: str, hint: str) -> None:
+    place = Place(str(folder))
     try:
-        if not _COMMIT.fullmatch(commit):  # for one that begins with a dash, git has other ideas
-            raise MissingError("KY374", f"not a commit: {commit!r}", place=Place(str(root)))
-        if _git(root, "cat-file", "-t", commit).strip() != "commit":
-            raise MissingError("KY374", f"not a commit: {commit}", place=Place(str(root)))
+        kind = ask_git(folder, "cat-file", "-t", commit).strip()
     except subprocess.CalledProcessError:
-        what = f"the project's repository does not have commit {commit}, which the variant was built from"
-        hint = "fetch it (`git fetch --unshallow` where the clone is shallow), or name another clone with --project"
-        raise MissingError("KY374", what, hint=hint, place=Place(str(root))) from None
-    tree = aside / "tree"
-    # An index of its own leaves that of the repository alone. `git archive` would leave out, and change, what
-    # `export-ignore` and `export-subst` name: a build from a clone does not.
-    index = {"GIT_INDEX_FILE": str(aside / "index")}
+        raise MissingError("KY374", f"{what}, which the variant was built from", hint=hint, place=place) from None
+    if kind != "commit":
+        raise MissingError("KY374", f"not a commit: {commit}", place=place)
+
+
+def _check_out(top: Path, commit: str, tree: Path, inside: str, index: Path) -> Iterator[str]:
+    """Lay out a commit of a repository, with the submodules that are in a folder of it; yield what there is to say."""
+    # An index of its own leaves that of the repository alone; an empty work tree keeps the attributes of another one
+    # out. `git archive` would leave out, and change, what `export-ignore` and `export-subst` name: a clone does not.
+    own = {"GIT_INDEX_FILE": str(index)}
     try:
+        tree.mkdir(parents=True, exist_ok=True)
+        ask_git(top, "read-tree", commit, also=own)
         # All of it, from the top: a project may have links to its neighbours.
-        top = Path(_git(root, "rev-parse", "--show-toplevel").removesuffix("\n"))
-        _git(top, "read-tree", commit, also=index)
-        _git(top, "checkout-index", "--all", f"--prefix={tree}/", also=index)
-        entries = _git(root, "ls-files", "--stage", "-z", also=index).split("\0")
+        ask_git(top, f"--work-tree={tree}", "checkout-index", "--all", also=own)
+        entries = ask_git(top, "ls-files", "--stage", "-z", also=own).split("\0")
     except (OSError, subprocess.CalledProcessError) as error:
         said = getattr(error, "stderr", "") or str(error)
         what = f"git cannot check commit {commit[:12]} out: {said.strip()}"
-        raise EnvironmentProblemError("KY374", what, place=Place(str(root))) from None
-    folder, remarks = tree / prefix, []
-    folder.mkdir(parents=True, exist_ok=True)
+        hint = "see whether there is room for it, and whether `git fsck` finds the repository whole"
+        raise EnvironmentProblemError("KY374", what, hint=hint, place=Place(str(top))) from None
     for entry in entries:
         about, _, name = entry.partition("\t")
-        if about.startswith(_SUBMODULE):
-            # What is in it is in no commit of this repository.
-            shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns(".git"), dirs_exist_ok=True)
-            remarks.append(f"the submodule {name} is taken as it is in the work tree")
-    return LaidOut(folder, commit, tuple(remarks))
+        mode, _, identity = about.partition(" ")
+        if inside != "." and not name.startswith(f"{inside}/"):
+            continue
+        if mode == _LINK and _leads_out(tree, name):
+            yield f"{name} is a link that leads out of the commit: what it leads to is taken as it is on this machine"
+        if mode == _SUBMODULE:
+            _refuse_no_submodule(top, name, identity.partition(" ")[0])
+            nested = index.with_name(f"{index.name}.sub")
+            yield from _check_out(top / name, identity.partition(" ")[0], tree / name, ".", nested)
+            nested.unlink(missing_ok=True)
 
 
-def _git(root: Path, *arguments: str, also: Mapping[str, str] | None = None) -> str:
-    git = shutil.which("git")
-    if git is None:
-        raise FileNotFoundError("git")
-    environment = {name: value for name, value in os.environ.items() if name not in _OF_HOOKS}
-    return subprocess.run(
-        [git, *arguments],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        errors="surrogateescape",  # names of files
-        check=True,
-        env=environment | dict(also or {}),
-    ).stdout
+def _leads_out(tree: Path, name: str) -> bool:
+    target = (tree / name).readlink()
+    return target.is_absolute() or not Path(os.path.normpath(tree / name / ".." / target)).is_relative_to(tree)
+
+
+def _refuse_no_submodule(top: Path, name: str, commit: str) -> None:
+    folder = top / name
+    if not folder.is_dir() or _top(folder) != folder:
+        what = f"the submodule {name}, which the commit has, is not here"
+        hint = f"`git submodule update --init --recursive {name}` fetches it"
+        raise MissingError("KY374", what, hint=hint, place=Place(str(top)))
+    hint = "fetch it in the submodule: `git fetch`"
+    _refuse_no_commit(folder, commit, f"the submodule {name} does not have commit {commit}", hint)

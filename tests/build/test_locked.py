@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kernelyard.build.headers import headers_read
 from kernelyard.build.project import build_project
 from kernelyard.build.toolchain_lock import make_lock, make_ready, read_lock, write_lock
 from kernelyard.errors import InputError, KernelyardError, MissingError, VerificationError
@@ -43,6 +43,13 @@ namespace { __device__ int counter; }
 static __device__ float table[4];
 __global__ void probe(int *out) { out[0] = atomicAdd(&counter, 1) + static_cast<int>(table[out[1] & 3]); }
 const char *launch_probe(int *out) { probe<<<1, 1>>>(out); return __FILE__; }
+"""
+#: When it was compiled, for the host and for the device, whose code may be compressed: in 1970, both times.
+TELLS_WHEN = """
+__device__ const char when_device[] = "device: " __DATE__ " " __TIME__;
+__global__ void tell(char *out) { out[threadIdx.x] = when_device[threadIdx.x]; }
+extern "C" const char when_host[] = "host: " __DATE__ " " __TIME__;
+const char *launch_tell(char *out) { tell<<<1, 8>>>(out); return when_host; }
 """
 
 
@@ -159,7 +166,7 @@ def test_the_bytes_of_device_code_are_the_same_wherever_it_is_built(
 ) -> None:
     first = sample("tiny")
     with first.joinpath("csrc", "answer.cu").open("a", encoding="utf-8") as file:
-        file.write(DEVICE_CODE)
+        file.write(DEVICE_CODE + TELLS_WHEN)
     write_lock(first, make_lock(first, source, selection=["*-cu130-*"]))
     second = tmp_path / "mein Läger ☃" / "other name"
     shutil.copytree(first, second)
@@ -169,6 +176,7 @@ def test_the_bytes_of_device_code_are_the_same_wherever_it_is_built(
     assert hash_tree(one.path) == hash_tree(two.path)
     extension = next(one.path.glob("*.so")).read_bytes()
     assert b"./csrc/answer.cu" in extension
+    assert b"host: Jan  1 1970 00:00:00" in extension
     assert str(tmp_path).encode() not in extension
 
 
@@ -178,8 +186,7 @@ def test_every_header_that_is_read_lies_in_a_locked_tree_or_in_the_project(
     build_project(locked, source=source, locked=True)
     objects = locked / ".kernelyard" / "locked" / "cpu" / "objects"
     ninja = next(source.store.path(*part.split("/")) for part in tiny_lock.parts if "/ninja-" in part) / "ninja"
-    said = subprocess.run([ninja, "-C", objects, "-t", "deps"], capture_output=True, text=True, check=True).stdout
-    read = {(objects / line.strip()).resolve() for line in said.splitlines() if line.startswith("    ")}
+    read = {path.resolve() for path in headers_read(objects, ninja)}
     assert len(read) > 5
     trees = [locked.resolve(), *(source.store.path(*part.split("/")).resolve() for part in tiny_lock.parts)]
     assert [path for path in read if not any(path.is_relative_to(tree) for tree in trees)] == []

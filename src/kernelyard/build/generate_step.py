@@ -35,6 +35,7 @@ __all__ = ["run_steps"]
 _logger = logging.getLogger("kernelyard.build")
 
 _LINES_SHOWN = 12
+_PYTHON = ("python", "python3")
 _HERMETIC = (
     "a step sees copies of its `inputs` and of the files that its command names, and nothing else of the project: "
     "list every file that it reads in `inputs`. It has no network, and of the environment PATH only"
@@ -43,23 +44,31 @@ _HERMETIC = (
 _ENVIRONMENT = {"LC_ALL": "C", "SOURCE_DATE_EPOCH": "0", "PYTHONHASHSEED": "0", "PYTHONNOUSERSITE": "1"}
 
 
-def run_steps(project: Project, variants: Iterable[VariantName], *, aside: Path) -> None:
+def run_steps(project: Project, variants: Iterable[VariantName], *, aside: Path, locked: bool = False) -> None:
     """Write the files that sections of some variants generate, where they have not been written before.
 
     Args:
         project: The author's.
         variants: That will be built.
         aside: A folder on the project's file system, for what is not finished.
+        locked: Whether the build is from a lock: files that are there are written anew then, for nobody vouches for
+            them, and no program but Python is run.
 
     Raises:
         InputError: A file that a step reads is not there (KY208).
-        BuildError: A command fails (KY416), or does not write what it promises (KY415).
+        BuildError: A command fails (KY416), does not write what it promises (KY415), or is not for a locked build
+            (KY418).
         EnvironmentProblemError: The disk is full or a folder cannot be written.
     """
     sections = {section.name: section for variant in variants for section in sections_of_variant(project, variant)}
     for section in sections.values():
         for number, step in enumerate(section_steps(project.root, section)):
-            if not (project.root / step.folder).is_dir():
+            program = step.generate.command[0]
+            if locked and program not in _PYTHON:
+                what = f"runs {program!r}, a program of this machine, and no lock names it"
+                hint = "write it in Python, or generate the files beforehand and commit them"
+                raise _error(project.root, step, "KY418", what, hint)
+            if locked or not (project.root / step.folder).is_dir():
                 with writing(project.root, elsewhere=MOVE_PROJECT):
                     _run_step(project.root, section, step, number, aside)
 
@@ -82,7 +91,7 @@ def _run_step(root: Path, section: KernelSection, step: Step, number: int, aside
 
 def _execute(root: Path, step: Step, folder: Path) -> None:
     program, *arguments = step.generate.command
-    if program in {"python", "python3"}:
+    if program in _PYTHON:
         program = sys.executable
     environment = {"PATH": os.environ.get("PATH", os.defpath), **_ENVIRONMENT}
     try:
@@ -115,19 +124,27 @@ def _execute(root: Path, step: Step, folder: Path) -> None:
 
 def _keep(root: Path, step: Step, folder: Path, aside: Path) -> None:
     """Put the outputs into their place: all of them or none."""
+    final = root / step.folder
     missing = [output for output in step.generate.outputs if not _is_plain_file(folder / output)]
     if missing:
         hint = "`outputs` lists files that the command writes, relative to the folder that it runs in"
         raise _error(root, step, "KY415", f"did not write {', '.join(missing)}", hint)
+    if final.is_dir():
+        if all(_has_same(folder / output, final / output) for output in step.generate.outputs):
+            return  # with their times: nothing need be compiled again
+        shutil.rmtree(final)
     try:
         for output in step.generate.outputs:
             (aside / output).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(folder / output, aside / output)
-        final = root / step.folder
         final.parent.mkdir(parents=True, exist_ok=True)
         aside.rename(final)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _has_same(one: Path, other: Path) -> bool:
+    return _is_plain_file(other) and one.read_bytes() == other.read_bytes()
 
 
 def _is_plain_file(path: Path) -> bool:

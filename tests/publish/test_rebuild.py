@@ -152,6 +152,25 @@ def test_where_sources_had_changes_it_is_the_work_tree(project: Path, source: Pa
     assert rebuilt.remarks == ("the variant names no commit: rebuilt from the work tree as it is",)
 
 
+def test_neighbours_in_the_repository_are_there_again(project: Path, source: PartSource) -> None:
+    """One by a link and one by `..`, of a commit and of a work tree with changes."""
+    for name in ("linked", "included"):
+        project.parent.joinpath(f"{name}.h").write_text(f"#define {name.upper()} 10\n")
+    (project / "csrc" / "linked.h").symlink_to("../../linked.h")
+    other = '#include "linked.h"\n#include "../../included.h"\nint other() { return LINKED + INCLUDED + 1; }\n'
+    (project / "csrc" / "other.cpp").write_text(other)
+    for commits in (True, False):
+        if commits:
+            git(project.parent, "add", "-A")
+            git(project.parent, "commit", "-q", "-m", "x")
+        else:
+            edit(project.parent / "linked.h", b"10", b"11")
+            edit(project / "csrc" / "other.cpp", b"1;", b"2;")
+        (built,) = build_project(project, source=source, locked=True)
+        assert (told(built.path).source_commit is not None) == commits
+        assert rebuild_variant(built.path, store=source.store).identical
+
+
 # What cannot be rebuilt
 
 

@@ -39,7 +39,7 @@ def files(folder: Path) -> dict[str, str]:
     return {
         path.relative_to(folder).as_posix(): path.read_text("utf-8")
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in {"build.toml", ".gitmodules"}
+        if path.is_file() and ".git" not in path.parts and path.name not in {"build.toml", ".gitmodules"}
     }
 
 
@@ -283,6 +283,26 @@ def test_what_is_no_file_is_left_out_and_that_is_said(work_tree: Path, aside: Pa
         laid = lay_out_sources(work_tree, None, aside)
     assert files(laid.folder) == {"csrc/x": "first"}
     assert laid.remarks[1] == "left out, for they are no files: socket, csrc/pipe"
+
+
+def test_neighbours_in_the_repository_come_along(repository: Path, aside: Path) -> None:
+    project = repository / "kernels" / "a"
+    project.joinpath("common").symlink_to("../../README")
+    project.joinpath("absolute").symlink_to(repository / "README")
+    write(repository, ignored="huge", other="not committed")
+    repository.joinpath(".git", "info", "exclude").write_text("ignored\nbuild\n")
+    commit(repository)
+    git(repository, "rm", "-q", "--cached", "ignored", "other")
+    write(project, ignored="of the project")
+    laid = lay_out_sources(project, None, aside)
+    expected = {"absolute": "read me", "common": "read me", "ignored": "of the project", "source": "first"}
+    assert files(laid.folder) == expected
+    assert files(laid.folder.parents[1]).keys() == {
+        "README",
+        "other",
+        *(f"kernels/a/{name}" for name in expected),
+    }
+    assert not laid.folder.joinpath("absolute").readlink().is_absolute()
 
 
 def test_repositories_in_a_work_tree_are_left_out(work_tree: Path, aside: Path) -> None:

@@ -26,7 +26,7 @@ class Origin:
     Attributes:
         root: The project's folder.
         commit: That they are of; None where the folder as it is has to do.
-        top: The folder of the repository that has the commit; None without one.
+        top: The folder of the repository that the project is in; None without one.
         remark: Why the folder as it is has to do, as a sentence; None where there is a commit.
     """
 
@@ -64,7 +64,7 @@ def find_origin(root: Path, commit: str | None) -> Origin:
     """
     if commit is None:
         remark = "the variant names no commit: rebuilt from the work tree as it is"
-        return Origin(root, None, None, remark)
+        return Origin(root, None, _top_if_any(root), remark)
     top = _top(root)
     if top is None:
         remark = f"git knows no repository here: rebuilt from the folder as it is, not from commit {commit[:12]}"
@@ -87,17 +87,26 @@ def lay_out(origin: Origin, aside: Path) -> LaidOut:
         MissingError: A submodule, or its commit, is not here (KY374).
         EnvironmentProblemError: Git cannot lay them out (KY374), or they cannot be copied (KY375, KY301).
     """
+    tree = aside / "tree"
     if origin.commit is None or origin.top is None:
-        folder = aside / "project"
-        said = copy_work_tree(origin.root, folder)
+        said = copy_work_tree(origin.root, tree, top=origin.top)
+        if origin.top is not None:
+            _make_repository(tree)
+        folder = tree / origin.root.relative_to(origin.top or origin.root)
         return LaidOut(folder, None, (*([origin.remark] if origin.remark else []), *said))
-    tree, inside = aside / "tree", origin.root.relative_to(origin.top)
+    inside = origin.root.relative_to(origin.top)
     remarks = tuple(_check_out(origin.top, origin.commit, tree, inside.as_posix(), aside / "index"))
     if not (tree / inside / "build.toml").is_file():
         what = f"commit {origin.commit[:12]} has no build.toml in {inside.as_posix()!r}"
         hint = "name the folder that the project was in with --project"
         raise MissingError("KY374", what, hint=hint, place=Place(str(origin.root)))
+    _make_repository(tree)
     return LaidOut(tree / inside, origin.commit, remarks)
+
+
+def _make_repository(tree: Path) -> None:
+    """Make a folder the top of a repository: builds from a lock may read no other neighbours than those there."""
+    ask_git(tree, "init", "--quiet", "--template=")
 
 
 def _top(folder: Path) -> Path | None:
@@ -112,6 +121,13 @@ def _top(folder: Path) -> Path | None:
             return None
         what = f"git does not look into the repository: {said}"
         raise EnvironmentProblemError("KY374", what, place=Place(str(folder))) from None
+
+
+def _top_if_any(folder: Path) -> Path | None:
+    try:
+        return _top(folder)
+    except EnvironmentProblemError:
+        return None
 
 
 def _refuse_no_commit(folder: Path, commit: str, what: str, hint: str) -> None:

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,6 +24,14 @@ class Command(Protocol):
     def __call__(
         self, *arguments: str | Path, cwd: Path | None = None, env: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]: ...
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _object_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the user's cache of objects out of it: it would decide what is compiled."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SCCACHE_DIR", str(tmp_path_factory.mktemp("objects")))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -206,10 +206,16 @@ def test_a_kernel_for_none_of_the_backends_that_can_be_built(project: Path, fail
 # The machine
 
 
-def test_no_compiler(fails: Fails, succeeds: Succeeds, tmp_path: Path) -> None:
+def test_no_compiler(fails: Fails, succeeds: Succeeds, tmp_path: Path, store_root: Path) -> None:
     (tmp_path / "bin").mkdir()
-    said = fails(3, env={"PATH": str(tmp_path / "bin")})
-    assert said.splitlines() == [
+    # A cache without a pinned compiler, and no place to fetch one from.
+    (tmp_path / "cache").mkdir()
+    for part in store_root.iterdir():
+        if part.name != "compilers":
+            (tmp_path / "cache" / part.name).symlink_to(part)
+    nowhere = {"KERNELYARD_CACHE": str(tmp_path / "cache"), "KERNELYARD_DEBIAN_MIRROR": "http://127.0.0.1:9/debian"}
+    said = fails(3, env={"PATH": str(tmp_path / "bin"), **nowhere})
+    assert said.splitlines()[-3:] == [
         "kernelyard: there is no g++ [KY321]",
         "  install it (Debian and Ubuntu: `apt install g++`), or set CXX to a g++",
         "  `kernelyard explain KY321` says more",

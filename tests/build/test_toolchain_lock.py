@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from kernelyard import __version__
-from kernelyard.build.compile import compile_variants
+from kernelyard.build.compile import Workshop, compile_variants
 from kernelyard.build.identity import templates_digest
 from kernelyard.build.isolation import without_network
 from kernelyard.build.linker import WITHOUT_TRANSLATION
@@ -198,7 +198,8 @@ def see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[See]:
     def run(locked_by: str | None) -> dict[str, Any]:
         log = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
         try:
-            compile_variants(folder, Tools(spy, spy), [], contents={}, jobs=1, lock=log, locked_by=locked_by)
+            workshop = Workshop(jobs=1, lock=log, locked_by=locked_by)
+            compile_variants(folder, Tools(spy, spy), [], contents={}, workshop=workshop)
         finally:
             os.close(log)
         seen: dict[str, Any] = json.loads(folder.joinpath("seen.json").read_bytes())

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from kernelyard.cli.output import emit_json, print_table, size_text
+from kernelyard.cli.progress import shown_progress
 
 __all__ = ["checked_capabilities", "command"]
 
@@ -55,6 +56,7 @@ def checked_capabilities(capabilities: tuple[str, ...]) -> tuple[str, ...]:
     help="Build with the CUDA toolkit in FOLDER, which may be of a version that cannot be fetched.",
 )
 @click.option("--jobs", type=click.IntRange(min=1), help="Compilers at the same time; one per core by default.")
+@click.option("--no-cache", is_flag=True, help="Compile without sccache.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
     folder: Path,
@@ -66,6 +68,7 @@ def command(
     pinned_compiler: bool,
     platform: str,
     cuda_home: str | None,
+    no_cache: bool,
     as_json: bool,
 ) -> None:
     """Build the variants of the kernel in FOLDER into FOLDER/build, checked."""
@@ -79,14 +82,18 @@ def command(
     if platform != HOST and cuda_home is not None:
         raise click.UsageError("a toolkit of this machine builds for it alone: leave --cuda-home or --platform out")
     home = toolkit_at(cuda_home) if cuda_home is not None else None
-    built = build_project(
-        folder,
-        source=PartSource(Store.default(), platform=platform, pinned_compiler=pinned_compiler, cuda_home=home),
-        variants=variants,
-        capabilities=checked_capabilities(capabilities),
-        jobs=jobs,
-        locked=locked,
-    )
+    source = PartSource(Store.default(), platform=platform, pinned_compiler=pinned_compiler, cuda_home=home)
+    with shown_progress() as watch:
+        built = build_project(
+            folder,
+            source=source,
+            variants=variants,
+            capabilities=checked_capabilities(capabilities),
+            jobs=jobs,
+            locked=locked,
+            cached=not no_cache,
+            watch=watch,
+        )
     if as_json:
         emit_json(
             [
@@ -96,14 +103,23 @@ def command(
                     "id": variant.entry.id,
                     "digest": variant.entry.digest,
                     "size": variant.entry.size,
-                    "seconds": round(variant.seconds, 3),
+                    "compiled": variant.work.compiled,
+                    "cached": variant.work.cached,
+                    "seconds": round(variant.work.seconds, 3),
                 }
                 for variant in built
             ]
         )
         return
     rows = [
-        (variant.name, size_text(variant.entry.size), f"{variant.seconds:.1f} s", variant.entry.digest[:12])
+        (
+            variant.name,
+            size_text(variant.entry.size),
+            f"{variant.work.seconds:.1f} s",
+            f"{variant.work.compiled}",
+            f"{variant.work.cached}",
+            variant.entry.digest[:12],
+        )
         for variant in built
     ]
-    print_table(rows, head=("variant", "size", "time", "digest"))
+    print_table(rows, head=("variant", "size", "compilers", "objects", "cached", "sha256"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelyard.build.compile import _explain
+from kernelyard.build.failure import explain_failure
 from kernelyard.errors import BuildError, EnvironmentProblemError
 
 FOLDER = Path("/projects/gray/.kernelyard/cpu")
@@ -61,7 +61,7 @@ LOG = FOLDER / "build.log"
     ],
 )
 def test_the_first_complaint_is_told_at_its_place(said: str, what: str, place: str) -> None:
-    error = _explain(["[1/2] building", "FAILED: a.o", *said.split("\n")], 1, LOG, FOLDER)
+    error = explain_failure(["[1/2] building", "FAILED: a.o", *said.split("\n")], 1, LOG, FOLDER)
     assert isinstance(error, BuildError)
     assert (error.code, error.what, str(error.place)) == ("KY411", what, place)
     assert error.hint
@@ -85,7 +85,7 @@ def test_the_first_complaint_is_told_at_its_place(said: str, what: str, place: s
     ],
 )
 def test_what_the_machine_lacks_is_not_put_down_to_the_author(said: str, status: int, code: str, what: str) -> None:
-    error = _explain([said], status, LOG, FOLDER)
+    error = explain_failure([said], status, LOG, FOLDER)
     assert isinstance(error, EnvironmentProblemError)
     assert (error.code, error.what) == (code, what)
 
@@ -100,7 +100,7 @@ def test_a_toolchain_that_cmake_refuses_is_told_by_cmakes_first_words() -> None:
         "",
         "more",
     ]
-    error = _explain(lines, 1, LOG, FOLDER)
+    error = explain_failure(lines, 1, LOG, FOLDER)
     assert isinstance(error, EnvironmentProblemError)
     assert error.code == "KY413"
     assert error.what == (

@@ -338,3 +338,20 @@ def test_a_variant_under_another_name_is_an_error(project: Path, source: PartSou
     assert rebuild_variant(link, store=source.store, project=project).identical
     other = (project / "build" / CPU).rename(tmp_path / "mine")
     failure(lambda: rebuild_variant(other, store=source.store, project=project), InputError, "KY120")
+
+
+def test_a_pipe_in_the_place_of_the_lock_is_no_lock(project: Path, source: PartSource) -> None:
+    variant = project / "build" / CPU
+    tell(variant, replace(told(variant), source_commit=None))
+    (project / "toolchain.lock").unlink()
+    os.mkfifo(project / "toolchain.lock")
+    failure(lambda: rebuild_variant(variant, store=source.store), MissingError, "KY372")
+
+
+def test_an_odd_folder_for_temporary_files_is_told_as_that(project: Path, kernelyard: Command, tmp_path: Path) -> None:
+    odd = tmp_path / "a;b"
+    odd.mkdir()
+    done = kernelyard("rebuild", project / "build" / CPU, env={"TMPDIR": str(odd)})
+    assert done.returncode == 2
+    assert "set TMPDIR to another folder" in done.stderr
+    assert list(odd.iterdir()) == []

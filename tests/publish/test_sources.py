@@ -184,6 +184,26 @@ def test_a_link_that_leads_out_of_a_commit_is_told(repository: Path, aside: Path
     assert [remark.partition(" ")[0] for remark in laid.remarks] == ["kernels/a/absolute", "kernels/a/out"]
 
 
+def test_what_a_commit_has_where_a_build_writes_is_not_laid_out(repository: Path, aside: Path, tmp_path: Path) -> None:
+    project, elsewhere = repository / "kernels" / "a", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    project.joinpath("build").symlink_to(elsewhere)
+    project.joinpath(".kernelyard").mkdir()
+    write(project / ".kernelyard", objects="of others")
+    laid = lay_out_sources(project, commit(repository), aside)
+    assert files(laid.folder) == {"source": "first"}
+    assert not laid.folder.joinpath("build").is_symlink()
+    assert elsewhere.is_dir()
+
+
+def test_a_repository_with_its_work_tree_elsewhere_is_none(repository: Path, aside: Path, tmp_path: Path) -> None:
+    first = commit(repository)
+    git(repository, "config", "core.worktree", str(tmp_path / "aside ü"))
+    for wanted in (None, first):
+        assert find_origin(repository, wanted).top is None
+    assert list(aside.iterdir()) == []
+
+
 def test_a_commit_without_the_project_is_an_error(repository: Path, aside: Path) -> None:
     first = commit(repository)
     project = repository / "kernels" / "b"

@@ -12,8 +12,8 @@ from pathlib import Path
 from kernelyard import __version__
 from kernelyard.binary.difference import Names, printable
 from kernelyard.build.identity import templates_digest
-from kernelyard.build.project import build_project
-from kernelyard.build.toolchain_lock import read_lock, write_lock
+from kernelyard.build.project import build_project, refuse_odd_path
+from kernelyard.build.toolchain_lock import LOCK_FILE, read_lock, write_lock
 from kernelyard.errors import EnvironmentProblemError, InputError, MissingError, Place
 from kernelyard.formats.metadata import Making
 from kernelyard.formats.toolchain_lock import ToolchainLock
@@ -81,6 +81,7 @@ def rebuild_variant(path: Path, *, store: Store, project: Path | None = None, jo
     origin = find_origin(_project_folder(path, project), variant.metadata.source_commit)
     if origin.commit is None:
         _refuse_other(origin, variant)
+    _refuse_odd_temporary(store)
     with tempfile.TemporaryDirectory(prefix="kernelyard-rebuild-") as aside:
         laid = lay_out(origin, Path(aside).resolve())
         if made.toolchain_lock is not None:
@@ -115,6 +116,18 @@ def _project_folder(path: Path, named: Path | None) -> Path:
         if (place / "build.toml").is_file():
             return place.resolve()
     return places[0].resolve()
+
+
+def _refuse_odd_temporary(store: Store) -> None:
+    folder = Path(tempfile.gettempdir()).resolve()
+    try:
+        refuse_odd_path(folder, store.root)
+    except InputError as error:
+        if error.place is None or error.place.path != str(folder):
+            raise
+        what = f"the folder for temporary files has a name that build tools do not take: {error.what}"
+        hint = "set TMPDIR to another folder"
+        raise InputError(error.code, what, hint=hint, place=error.place) from None
 
 
 def _refuse_other(origin: Origin, variant: FolderVariant) -> None:
@@ -185,6 +198,8 @@ def _find_lock(digest: str, *places: Path) -> ToolchainLock:
     """Return the lock of a recorded digest, be it beside the sources of a commit or, the last place, in the project."""
     seen, root = [], places[-1]
     for place in places:
+        if not (place / LOCK_FILE).is_file():  # a pipe would have us wait
+            continue
         try:
             lock = read_lock(place)
         except MissingError:

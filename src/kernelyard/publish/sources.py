@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.build.git import ask_git
+from kernelyard.build.project import WORK_FOLDER
 from kernelyard.errors import EnvironmentProblemError, MissingError, Place
 from kernelyard.publish.work_tree import copy_work_tree
 
@@ -100,8 +102,19 @@ def lay_out(origin: Origin, aside: Path) -> LaidOut:
         what = f"commit {origin.commit[:12]} has no build.toml in {inside.as_posix()!r}"
         hint = "name the folder that the project was in with --project"
         raise MissingError("KY374", what, hint=hint, place=Place(str(origin.root)))
+    _remove_made(tree / inside)
     _make_repository(tree)
     return LaidOut(tree / inside, origin.commit, remarks)
+
+
+def _remove_made(folder: Path) -> None:
+    """Remove what a commit has where a build writes: objects of others, or a link by which it would write elsewhere."""
+    for name in ("build", WORK_FOLDER):
+        path = folder / name
+        if path.is_symlink():
+            path.unlink()
+        else:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _make_repository(tree: Path) -> None:
@@ -112,7 +125,7 @@ def _make_repository(tree: Path) -> None:
 def _top(folder: Path) -> Path | None:
     """Return the folder of the repository that a folder is in; None if there is none."""
     try:
-        return Path(ask_git(folder, "rev-parse", "--show-toplevel").removesuffix("\n"))
+        top = Path(ask_git(folder, "rev-parse", "--show-toplevel").removesuffix("\n"))
     except OSError:  # no git
         return None
     except subprocess.CalledProcessError as error:
@@ -121,6 +134,8 @@ def _top(folder: Path) -> Path | None:
             return None
         what = f"git does not look into the repository: {said}"
         raise EnvironmentProblemError("KY374", what, place=Place(str(folder))) from None
+    # `core.worktree` can name another folder.
+    return top if folder.is_relative_to(top) else None
 
 
 def _top_if_any(folder: Path) -> Path | None:

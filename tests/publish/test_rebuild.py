@@ -355,3 +355,22 @@ def test_an_odd_folder_for_temporary_files_is_told_as_that(project: Path, kernel
     assert done.returncode == 2
     assert "set TMPDIR to another folder" in done.stderr
     assert list(odd.iterdir()) == []
+
+
+@pytest.mark.parametrize("version", [None, "", "1.0'; rm -rf ~ #", "1\x1b[2J"])
+def test_a_version_that_is_none_is_not_one_to_install(project: Path, source: PartSource, version: str | None) -> None:
+    variant = project / "build" / CPU
+    metadata = told(variant)
+    assert metadata.made is not None
+    tell(variant, replace(metadata, made=replace(metadata.made, kernelyard=version)))
+    error = failure(lambda: rebuild_variant(variant, store=source.store), MissingError, "KY371")
+    assert error.what == "this variant does not say which Kernelyard built it"
+
+
+def test_a_file_that_was_made_huge_is_not_read(project: Path, source: PartSource) -> None:
+    variant = project / "build" / CPU
+    with (variant / "_ops.py").open("r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.truncate(1 << 40)
+    found = rebuild_variant(variant, store=source.store).differences["_ops.py"]
+    assert found == (f"{1 << 40:,} bytes in built, {size:,} bytes in rebuilt",)

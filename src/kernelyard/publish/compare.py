@@ -15,6 +15,8 @@ from kernelyard.hub.folder import FolderVariant, list_files
 __all__ = ["uncovered_files", "variant_differences"]
 
 _METADATA = "metadata.json"
+#: A file of another size that is larger than that is not looked into: it need not fit into memory.
+_LARGEST_READ = 4_000_000_000
 
 
 def variant_differences(one: FolderVariant, other: FolderVariant, names: Names) -> dict[str, tuple[str, ...]]:
@@ -83,6 +85,10 @@ def _differences(one: FolderVariant, other: FolderVariant, names: Names) -> dict
 
 
 def _file(one: Path, other: Path, ids: tuple[str, str], names: Names) -> Iterator[str]:
+    sizes = one.stat().st_size, other.stat().st_size
+    if sizes[0] != sizes[1] and max(sizes) > _LARGEST_READ:
+        yield f"{sizes[0]:,} bytes in {names.one}, {sizes[1]:,} bytes in {names.other}"
+        return
     contents = one.read_bytes(), other.read_bytes()
     as_other = contents[0].replace(ids[0].encode(), ids[1].encode())
     if as_other != contents[0]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,6 +27,9 @@ from kernelyard.store import Store
 from kernelyard.toolchain.parts import PartSource
 
 __all__ = ["Rebuilt", "rebuild_variant"]
+
+#: What a user can be told to install: it comes from whoever published the variant.
+_VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]{0,60}", re.ASCII)
 
 _logger = logging.getLogger("kernelyard.publish")
 
@@ -139,7 +143,7 @@ def _refuse_other(origin: Origin, variant: FolderVariant) -> None:
         raise MissingError("KY375", what, hint=hint, place=place)
     name = read_project(origin.root).manifest.general.name
     if name != variant.metadata.name:
-        what = f"the project is that of {name}, and the variant is one of {variant.metadata.name}"
+        what = f"the project is that of {name}, and the variant is one of {printable(variant.metadata.name)}"
         raise InputError("KY375", what, hint=hint, place=place)
     made = variant.metadata.made
     if made is not None and made.toolchain_lock is not None:
@@ -187,6 +191,9 @@ def _refuse_untold(variant: FolderVariant) -> Making:
         what = "this variant was built without a toolchain.lock, with what the machine had"
         hint = "`kernelyard toolchain lock`, then `kernelyard build --locked`, makes one that can be rebuilt"
         raise MissingError("KY371", what, hint=hint, place=place)
+    if made.kernelyard is None or not _VERSION.fullmatch(made.kernelyard):
+        what = "this variant does not say which Kernelyard built it"
+        raise MissingError("KY371", what, hint="only its publisher can build it again", place=place)
     if made.kernelyard != __version__:
         what = f"this variant was built by Kernelyard {made.kernelyard}, and this is {__version__}"
         hint = f"use that version: pip install 'kernelyard[build]=={made.kernelyard}'"
@@ -210,7 +217,7 @@ def _find_lock(digest: str, *places: Path) -> ToolchainLock:
                 raise EnvironmentProblemError("KY373", what, hint="install that one", place=Place(str(root)))
             return lock
         seen.append(lock.digest[:12])
-    what = f"the toolchain.lock that it was built by, {digest[:12]}, is not here"
+    what = f"the toolchain.lock that it was built by, {printable(digest[:12])}, is not here"
     what += f": the project has {' and '.join(dict.fromkeys(seen))}" if seen else ", and the project has none"
     hint = "put that lock back, or build the variant anew by the one that is there"
     raise MissingError("KY372", what, hint=hint, place=Place(str(root / "toolchain.lock")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -130,6 +131,19 @@ def test_what_lies_outside_was_not_to_be_read(tiny: Path, tmp_path: Path) -> Non
     assert refusal(lambda: reads(tiny / ".." / "part.h")).what.startswith(
         f"the compiler has read {tmp_path / 'part.h'}"
     )
+
+
+def test_of_a_repository_only_what_is_reached_from_the_project_is_a_neighbour(tiny: Path) -> None:
+    """A repository can be a whole home, or a whole machine."""
+    subprocess.run(["git", "init", "-q"], cwd=tiny.parent, check=True)
+    neighbour = tiny.parent / "common.h"
+    neighbour.write_text("")
+
+    def reads(path: Path) -> None:
+        refuse_reads(read_project(tiny), [path], work=tiny / ".kernelyard", parts=[])
+
+    reads(tiny / "csrc" / ".." / ".." / "common.h")
+    assert str(neighbour) in refusal(lambda: reads(neighbour)).what
 
 
 # Steps

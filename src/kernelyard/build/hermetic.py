@@ -111,7 +111,8 @@ def _reads(flag: str) -> bool:
 def refuse_reads(project: Project, read: Iterable[Path], *, work: Path, parts: Iterable[Path]) -> None:
     """Refuse what compilers have read if it lies neither in the project nor in a part that is locked.
 
-    Of a project in a repository its neighbours there count, too: a commit has them.
+    Of a project in a repository its neighbours there count, too, if they were reached from the project, by a link or by
+    ``..``: a commit may have them, and whoever records one looks whether it has.
 
     Args:
         project: The author's.
@@ -128,7 +129,7 @@ def refuse_reads(project: Project, read: Iterable[Path], *, work: Path, parts: I
         real = path.resolve()
         if any(real.is_relative_to(part) for part in locked):
             continue
-        if not real.is_relative_to(top):
+        if not (path.is_relative_to(project.root) and real.is_relative_to(top)):
             via = "" if real == path else f", by way of {path}"
             raise BuildError(
                 _CODE,

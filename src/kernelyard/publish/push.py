@@ -13,7 +13,8 @@ from kernelyard.check.unfit import below
 from kernelyard.errors import CheckError, InputError, MissingError, Place
 from kernelyard.formats.variant import VariantName
 from kernelyard.hub.folder import FolderHub
-from kernelyard.hub.publish import publish
+from kernelyard.hub.protocol import Publication
+from kernelyard.hub.static import DirectoryReader, StaticHub
 from kernelyard.project.plan import plan_variant
 from kernelyard.project.sources import Project, read_project
 
@@ -76,7 +77,7 @@ def push_project(root: Path, hub: Path, *, repo: str | None = None) -> Pushed:
     _refuse_outdated(project, built)
     index = write_index(project)
     branch = general.hub_branch or f"v{index.version}"
-    revision = publish(hub, repo, index, built.files, branch)
+    revision = StaticHub(DirectoryReader(hub)).publish(Publication(repo, index, built.files, branch)).revision
     return Pushed(
         repo=repo,
         branch=branch,

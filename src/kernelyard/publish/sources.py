@@ -133,7 +133,8 @@ def _top(folder: Path) -> Path | None:
         if "not a git repository" in said:
             return None
         what = f"git does not look into the repository: {said}"
-        raise EnvironmentProblemError("KY374", what, place=Place(str(folder))) from None
+        hint = "do what git says, or name another clone, one with its files, with --project"
+        raise EnvironmentProblemError("KY374", what, hint=hint, place=Place(str(folder))) from None
     # `core.worktree` can name another folder.
     return top if folder.is_relative_to(top) else None
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import ClassVar
 import pytest
 
 from kernelyard.hub.folder import FolderHub
+from kernelyard.hub.protocol import Publication
 from kernelyard.hub.static import DirectoryReader, StaticHub
 
 
@@ -48,11 +50,13 @@ def make_build(tmp_path: Path) -> Callable[..., Path]:
 def publish(make_build: Callable[..., Path]) -> Callable[..., str]:
     """Return a function that builds and publishes `org/gray`, and answers the revision's id."""
 
-    def publish(root: Path, number: int, *, version: int = 1, branch: str | None = None) -> str:
+    def publish(
+        root: Path, number: int, *, version: int = 1, branch: str | None = None, release: str | None = None
+    ) -> str:
         build = FolderHub.find(make_build(f"build-{number}", source=f"x = {number}\n", version=version))
         assert build is not None
-        hub = StaticHub(DirectoryReader(root))
-        return hub.publish("org/gray", build.index, build.files, branch or f"v{version}").id
+        hub, index = StaticHub(DirectoryReader(root)), replace(build.index, release=release)
+        return hub.publish(Publication("org/gray", index, build.files, branch or f"v{version}")).revision.id
 
     return publish
 

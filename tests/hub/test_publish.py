@@ -12,6 +12,8 @@ import pytest
 from kernelyard.errors import InputError, KernelyardError, VerificationError
 from kernelyard.hub import open_hub
 from kernelyard.hub.folder import FolderHub
+from kernelyard.hub.http import HttpReader
+from kernelyard.hub.protocol import Publication
 from kernelyard.hub.static import DirectoryReader, StaticHub
 
 Publish = Callable[..., str]
@@ -44,10 +46,10 @@ def test_the_log_tells_every_move(tmp_path: Path, publish: Publish) -> None:
 def test_publishing_the_same_again_changes_nothing(tmp_path: Path, make_build: Callable[..., Path]) -> None:
     build, root = find(make_build()), tmp_path / "hub"
     hub = StaticHub(DirectoryReader(root))
-    id_ = hub.publish("org/gray", build.index, build.files, "v1").id
+    id_ = hub.publish(Publication("org/gray", build.index, build.files, "v1")).revision.id
     before = state(root)
     times = {path: path.stat().st_mtime_ns for path in root.rglob("*.json")}
-    assert hub.publish("org/gray", build.index, build.files, "v1").id == id_
+    assert hub.publish(Publication("org/gray", build.index, build.files, "v1")).revision.id == id_
     assert state(root) == before
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*.json")} == times | {
         path: path.stat().st_mtime_ns for path in root.rglob("index.json")
@@ -101,6 +103,7 @@ PUBLISH_MANY = """
 import sys
 from pathlib import Path
 from kernelyard.hub.folder import FolderHub
+from kernelyard.hub.protocol import Publication
 from kernelyard.hub.static import DirectoryReader, StaticHub
 
 root, build, name = sys.argv[1:]
@@ -108,7 +111,9 @@ folder = FolderHub.find(Path(build))
 print("ready", flush=True)
 sys.stdin.readline()
 for number in range(10):
-    StaticHub(DirectoryReader(Path(root))).publish("org/gray", folder.index, folder.files, f"{name}-{number}")
+    StaticHub(DirectoryReader(Path(root))).publish(
+        Publication("org/gray", folder.index, folder.files, f"{name}-{number}")
+    )
 """
 
 
@@ -144,7 +149,7 @@ def test_a_file_that_changed_after_the_index_was_made_is_not_published(
     index, files = build.index, build.files
     (path / "torch-universal/__init__.py").write_text("x = 9\n")
     with pytest.raises(VerificationError, match=r"__init__\.py is not the published file"):
-        StaticHub(DirectoryReader(tmp_path / "hub")).publish("org/gray", index, files, "v1")
+        StaticHub(DirectoryReader(tmp_path / "hub")).publish(Publication("org/gray", index, files, "v1"))
     assert "kernels/org/gray/refs.json" not in state(tmp_path / "hub")
 
 
@@ -163,12 +168,13 @@ def test_what_is_not_fit_to_be_published_is_refused(
 ) -> None:
     hub = StaticHub(DirectoryReader(tmp_path / "hub"))
     build = find(make_build())
+    whole = Publication("org/gray", build.index, build.files, "v1")
     cases: list[tuple[str, Callable[[], object]]] = [
         ("KY509", lambda: publish(tmp_path / "hub", 7, version=2, branch="v1")),
-        ("KY509", lambda: hub.publish("org/gray", build.index, {}, "v1")),
-        ("KY509", lambda: hub.publish("org/gray", build.index, build.files, "")),
-        ("KY504", lambda: hub.publish("gray", build.index, build.files, "v1")),
-        ("KY509", lambda: open_hub("http://127.0.0.1:1").publish("org/gray", build.index, build.files, "v1")),  # type: ignore[attr-defined]
+        ("KY509", lambda: hub.publish(Publication("org/gray", build.index, {}, "v1"))),
+        ("KY509", lambda: hub.publish(Publication("org/gray", build.index, build.files, ""))),
+        ("KY504", lambda: hub.publish(Publication("gray", build.index, build.files, "v1"))),
+        ("KY509", lambda: StaticHub(HttpReader("http://127.0.0.1:1")).publish(whole)),
     ]
     for code, call in cases:
         with pytest.raises(KernelyardError) as caught:
@@ -183,7 +189,7 @@ def test_a_variant_with_another_name_is_not_published(tmp_path: Path, make_build
     build = find(make_build())
     index = replace(build.index, variants=(replace(build.index.variants[0], name="mine"),))
     with pytest.raises(InputError) as caught:
-        StaticHub(DirectoryReader(tmp_path / "hub")).publish("org/gray", index, build.files, "v1")
+        StaticHub(DirectoryReader(tmp_path / "hub")).publish(Publication("org/gray", index, build.files, "v1"))
     assert caught.value.code == "KY211"
 
 

@@ -27,9 +27,10 @@ def hub(request: pytest.FixtureRequest, tmp_path: Path, serve: Callable[[Path], 
 
 
 def source_of(hub: Hub, revision: str, destination: Path) -> str:
-    (variant,) = hub.resolve("org/gray", revision=revision).index.variants
+    found = hub.resolve("org/gray", revision=revision)
+    (variant,) = found.index.variants
     entry = next(file for file in variant.files if file.path == "__init__.py")
-    hub.fetch_file(entry, destination)
+    hub.fetch_file(found, variant.name, entry, destination)
     return destination.read_text()
 
 
@@ -91,7 +92,7 @@ def test_what_is_not_there_is_said_with_what_is(hub: Hub, repo: str, request_: d
 
 
 @pytest.mark.parametrize(
-    "request_", [{}, {"version": 1, "revision": "v1"}, {"version": "1"}, {"version": True}, {"revision": ""}]
+    "request_", [{}, {"version": 1, "revision": "v1"}, {"version": "one"}, {"version": True}, {"revision": ""}]
 )
 def test_exactly_one_of_version_and_revision_is_needed(hub: Hub, request_: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r".+") as caught:
@@ -156,19 +157,22 @@ def test_a_tampered_index_is_refused(tmp_path: Path, publish: Publish) -> None:
 def test_a_tampered_blob_is_refused_and_not_kept(tmp_path: Path, publish: Publish, content: bytes) -> None:
     publish(tmp_path / "hub", 1)
     hub = open_hub(tmp_path / "hub")
-    (variant,) = hub.resolve("org/gray", version=1).index.variants
+    found = hub.resolve("org/gray", version=1)
+    (variant,) = found.index.variants
     entry = next(file for file in variant.files if file.path == "__init__.py")
     (tmp_path / "hub" / blob_path(entry.sha256)).write_bytes(content)
     with pytest.raises(VerificationError, match=r"__init__\.py is not the published file") as caught:
-        hub.fetch_file(entry, tmp_path / "x")
+        hub.fetch_file(found, variant.name, entry, tmp_path / "x")
     assert caught.value.code == "KY503"
     assert not (tmp_path / "x").exists()
 
 
 def test_a_blob_that_is_missing_is_trouble_of_the_hub(tmp_path: Path, publish: Publish) -> None:
     publish(tmp_path / "hub", 1)
+    hub = open_hub(tmp_path / "hub")
+    found = hub.resolve("org/gray", version=1)
     with pytest.raises(EnvironmentProblemError, match="lacks a file") as caught:
-        open_hub(tmp_path / "hub").fetch_file(FileEntry("x.py", 1, "0" * 64), tmp_path / "x")
+        hub.fetch_file(found, None, FileEntry("x.py", 1, "0" * 64), tmp_path / "x")
     assert caught.value.code == "KY502"
 
 
@@ -246,11 +250,12 @@ def test_trouble_in_the_middle_of_a_file_leaves_nothing(
 ) -> None:
     publish(tmp_path / "hub", 1)
     hub = open_hub(serve(tmp_path / "hub"))
-    (variant,) = hub.resolve("org/gray", version=1).index.variants
+    found = hub.resolve("org/gray", version=1)
+    (variant,) = found.index.variants
     entry = FileEntry("x", 900, variant.files[0].sha256)
     broken[entry.sha256] = answer
     with pytest.raises(EnvironmentProblemError) as caught:
-        hub.fetch_file(entry, tmp_path / "x")
+        hub.fetch_file(found, variant.name, entry, tmp_path / "x")
     assert caught.value.code == "KY502"
     assert not (tmp_path / "x").exists()
 

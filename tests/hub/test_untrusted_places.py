@@ -218,14 +218,15 @@ def test_something_else_where_a_file_of_the_hub_should_be_is_told(
     root = tmp_path / "hub"
     publish(root, 1)
     hub = open_hub(root)
-    (variant,) = hub.resolve("org/gray", version=1).index.variants
+    found = hub.resolve("org/gray", version=1)
+    (variant,) = found.index.variants
     path = root / ("kernels/org/gray/refs.json" if file == "refs.json" else blob_path(variant.files[0].sha256))
     path.unlink()
     path.mkdir() if kind == "folder" else os.mkfifo(path)
 
     def read() -> None:
         hub.resolve("org/gray", version=1)
-        hub.fetch_file(variant.files[0], tmp_path / "x")
+        hub.fetch_file(found, variant.name, variant.files[0], tmp_path / "x")
 
     for action in (read, lambda: publish(root, 2 if file == "refs.json" else 3)):
         if action is not read and file == "blob" and kind == "pipe":
@@ -330,6 +331,7 @@ def test_pipes_are_neither_waited_for_nor_part_of_a_variant(make_build: MakeBuil
     [("a\nb.py", "a path with a character"), ("a:b.py", "a path with a character"), ("a\\b.py", "a path with a char")],
 )
 def test_what_no_reader_takes_is_not_published(tmp_path: Path, make_build: MakeBuild, file: str, message: str) -> None:
+    from kernelyard.hub.protocol import Publication
     from kernelyard.hub.static import DirectoryReader, StaticHub
 
     build = make_build()
@@ -337,6 +339,6 @@ def test_what_no_reader_takes_is_not_published(tmp_path: Path, make_build: MakeB
     found = FolderHub.find(build)
     assert found is not None
     with pytest.raises(InputError, match=f"no reader would take this revision: {message}") as caught:
-        StaticHub(DirectoryReader(tmp_path / "hub")).publish("org/gray", found.index, found.files, "v1")
+        StaticHub(DirectoryReader(tmp_path / "hub")).publish(Publication("org/gray", found.index, found.files, "v1"))
     assert caught.value.code == "KY509"
     assert not (tmp_path / "hub").exists()

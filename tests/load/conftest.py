@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kernelyard.hub.folder import FolderHub
+from kernelyard.hub.protocol import Publication
 from kernelyard.hub.static import DirectoryReader, StaticHub
 
 INIT = "from . import _ops\n\ndef twice(x):\n    return _ops.times(x, 2)\n"
@@ -83,6 +84,10 @@ def publish(tmp_path: Path) -> Callable[..., str]:
     def publish(build: Path, repo: str = "org/gray", branch: str = "v1") -> str:
         folder = FolderHub.find(build)
         assert folder is not None
-        return StaticHub(DirectoryReader(tmp_path / "hub")).publish(repo, folder.index, folder.files, branch).id
+        return (
+            StaticHub(DirectoryReader(tmp_path / "hub"))
+            .publish(Publication(repo, folder.index, folder.files, branch))
+            .revision.id
+        )
 
     return publish

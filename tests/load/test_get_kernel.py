@@ -196,12 +196,13 @@ def test_an_index_with_another_id_than_the_variants_own_is_refused(tmp_path: Pat
     from dataclasses import replace
 
     from kernelyard.hub.folder import FolderHub
+    from kernelyard.hub.protocol import Publication
     from kernelyard.hub.static import DirectoryReader, StaticHub
 
     folder = FolderHub.find(make_variant().parent)
     assert folder is not None
     index = replace(folder.index, variants=(replace(folder.index.variants[0], id="_other"),))
-    StaticHub(DirectoryReader(tmp_path / "hub")).publish("org/gray", index, folder.files, "v1")
+    StaticHub(DirectoryReader(tmp_path / "hub")).publish(Publication("org/gray", index, folder.files, "v1"))
     with pytest.raises(VerificationError, match="the index of the hub calls it '_other'"):
         get_kernel("org/gray", version=1, hub=tmp_path / "hub")
 

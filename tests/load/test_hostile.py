@@ -241,12 +241,15 @@ def test_an_index_that_calls_the_kernel_something_else_is_refused(
     from dataclasses import replace
 
     from kernelyard.hub.folder import FolderHub
+    from kernelyard.hub.protocol import Publication
     from kernelyard.hub.static import DirectoryReader, StaticHub
 
     folder = FolderHub.find(make_variant().parent)
     assert folder is not None
     index = replace(folder.index, name="other") if member == "name" else replace(folder.index, version=2)
-    StaticHub(DirectoryReader(tmp_path / "hub")).publish("org/gray", index, folder.files, f"v{index.version}")
+    StaticHub(DirectoryReader(tmp_path / "hub")).publish(
+        Publication("org/gray", index, folder.files, f"v{index.version}")
+    )
     with pytest.raises(VerificationError, match=message) as caught:
         get_kernel("org/gray", version=index.version, hub=tmp_path / "hub")
     assert caught.value.code == "KY602"

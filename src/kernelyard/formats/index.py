@@ -62,7 +62,8 @@ class Index:
         source_commit: The commit that was built, where known.
         toolchain_lock: sha256 of ``toolchain.lock``, where the build had one.
         variants: Sorted by name.
-        signatures: Reserved: detached signatures of :meth:`signed_bytes`.
+        signatures: Detached signatures of :meth:`signed_bytes`; see :mod:`kernelyard.formats.signature`.
+        files: What is published beside the variants: ``build.toml``, ``toolchain.lock``.
     """
 
     name: str
@@ -73,6 +74,13 @@ class Index:
     source_commit: str | None = None
     toolchain_lock: str | None = None
     signatures: tuple[Mapping[str, Any], ...] = ()
+    files: tuple[FileEntry, ...] = ()
+
+    @property
+    def all_files(self) -> tuple[tuple[str | None, FileEntry], ...]:
+        """All files, each with the variant that it is of; those of the whole last."""
+        of_variants = [(variant.name, file) for variant in self.variants for file in variant.files]
+        return (*of_variants, *((None, file) for file in self.files))
 
     def to_json(self) -> bytes:
         """Return the document's bytes; a revision's id on a static hub is their sha256."""
@@ -83,7 +91,9 @@ class Index:
         return canonical_json(self._document(()))
 
     def _document(self, signatures: tuple[Mapping[str, Any], ...]) -> dict[str, Any]:
-        return {
+        # A member that is newer than the format is there only where it says something.
+        files = {"files": _files_to_json(self.files)} if self.files else {}
+        return files | {
             "format": FORMAT,
             "name": self.name,
             "version": self.version,
@@ -115,6 +125,7 @@ class Index:
             source_commit=fields.optional("source-commit", str),
             toolchain_lock=fields.optional("toolchain-lock", str),
             signatures=tuple(signature.members for signature in fields.tables("signatures")),
+            files=_files_from_json(fields) if fields.members.get("files") is not None else (),
         )
 
 
@@ -124,8 +135,16 @@ def revision_id(index_bytes: bytes) -> str:
 
 
 def _variant_to_json(variant: VariantEntry) -> dict[str, Any]:
-    files = {file.path: {"size": file.size, "sha256": file.sha256} for file in variant.files}
-    return {"id": variant.id, "digest": variant.digest, "files": files, **variant.facts.to_json()}
+    return {
+        "id": variant.id,
+        "digest": variant.digest,
+        "files": _files_to_json(variant.files),
+        **variant.facts.to_json(),
+    }
+
+
+def _files_to_json(files: Iterable[FileEntry]) -> dict[str, dict[str, Any]]:
+    return {file.path: {"size": file.size, "sha256": file.sha256} for file in files}
 
 
 def _variant_from_json(name: str, fields: Fields) -> VariantEntry:
@@ -136,17 +155,21 @@ def _variant_from_json(name: str, fields: Fields) -> VariantEntry:
         safe = False
     if not safe:
         raise fields.error("", f"not the name of a variant: {name!r}")
-    files = fields.table("files")
-    _check_layout(files)
     entry = VariantEntry(
         name=name,
         id=fields.required("id", str),
-        files=tuple(_file_from_json(path, files) for path in sorted(files.members)),
+        files=_files_from_json(fields),
         facts=Facts.from_json(fields),
     )
     if fields.required("digest", str) != entry.digest:
         raise fields.error("digest", f"does not match the files listed, whose digest is {entry.digest}")
     return entry
+
+
+def _files_from_json(fields: Fields) -> tuple[FileEntry, ...]:
+    files = fields.table("files")
+    _check_layout(files)
+    return tuple(_file_from_json(path, files) for path in sorted(files.members))
 
 
 def _check_layout(files: Fields) -> None:

@@ -1,4 +1,7 @@
-"""Places that kernels are published to and fetched from. Specification of the static hub: ``docs/formats/hub.md``."""
+"""Places that kernels are published to and fetched from. Specification of the static hub: ``docs/formats/hub.md``.
+
+A new kind is one module that implements :mod:`kernelyard.hub.protocol`, and one line in :func:`open_hub`.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ import os
 from pathlib import Path
 
 from kernelyard.errors import EnvironmentProblemError, InputError, Place
-from kernelyard.hub.protocol import Hub, Revision
+from kernelyard.hub.protocol import Hub, Publication, Published, PublishingHub, Revision
 from kernelyard.store import absolute_path
 
-__all__ = ["Hub", "Revision", "open_hub"]
+__all__ = ["Hub", "Publication", "Published", "PublishingHub", "Revision", "open_hub"]
 
 
 def open_hub(location: str | Path | None = None) -> Hub:

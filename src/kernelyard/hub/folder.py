@@ -16,7 +16,9 @@ from kernelyard.formats.index import FileEntry, Index, VariantEntry, revision_id
 from kernelyard.formats.metadata import Metadata
 from kernelyard.formats.python_depends import PACKAGES
 from kernelyard.formats.variant import InvalidVariantName, VariantName
-from kernelyard.hub.protocol import Revision, check_repo, check_request
+from kernelyard.formats.wanted import Wanted
+from kernelyard.hub.protocol import Hub, Revision, check_repo
+from kernelyard.hub.refs import Refs
 from kernelyard.hub.static import DirectoryReader, copy_verified
 from kernelyard.store import hash_file, open_regular
 
@@ -55,7 +57,7 @@ class BrokenVariant:
     reason: str
 
 
-class FolderHub:
+class FolderHub(Hub):
     """The one kernel whose variants are in a folder.
 
     Attributes:
@@ -63,8 +65,6 @@ class FolderHub:
         variants: Those that can be read, by name.
         broken: The others.
     """
-
-    is_local = True
 
     def __init__(self, path: Path, variants: tuple[FolderVariant, ...], broken: tuple[BrokenVariant, ...] = ()) -> None:
         self.path = path
@@ -107,6 +107,11 @@ class FolderHub:
         """The folder."""
         return str(self.path)
 
+    @property
+    def is_local(self) -> bool:
+        """True."""
+        return True
+
     @cached_property
     def index(self) -> Index:
         """The index of the readable variants, made by hashing all their files.
@@ -138,26 +143,28 @@ class FolderHub:
         paths = {variant.name: variant.path for variant in self.variants}
         return {file.sha256: paths[entry.name] / file.path for entry in self.index.variants for file in entry.files}
 
-    def resolve(self, repo: str, *, version: int | None = None, revision: str | None = None) -> Revision:
-        """Return the one revision that is here; see :meth:`kernelyard.hub.protocol.Hub.resolve`."""
+    def refs(self, repo: str) -> Refs:
+        """Return the one branch that is here; see :meth:`kernelyard.hub.protocol.Hub.refs`."""
         check_repo(repo)
-        check_request(version, revision)
-        index = self.index
-        id_ = revision_id(index.to_json())
-        place = Place(self.location)
-        if repo.partition("/")[2] != index.name:
-            raise MissingError("KY501", f"this folder holds {index.name}, not {repo}", place=place)
-        if version is not None and version != index.version:
-            raise MissingError("KY501", f"this folder holds version {index.version}, not {version}", place=place)
-        branch = f"v{index.version}"
-        if revision is not None and revision != branch and not id_.startswith(revision):
-            raise MissingError(
-                "KY501", f"this folder holds {branch}, revision {id_}, and not {revision!r}", place=place
-            )
-        return Revision(repo, id_, None if revision and revision != branch else branch, index)
+        if repo.partition("/")[2] != self.index.name:
+            what = f"this folder holds {self.index.name}, not {repo}"
+            raise MissingError("KY501", what, place=Place(self.location))
+        return Refs(repo, branches={f"v{self.index.version}": revision_id(self.index.to_json())})
 
-    def fetch_file(self, entry: FileEntry, destination: Path) -> None:
+    def candidates(self, repo: str, wanted: Wanted) -> Iterator[Revision]:
+        """Yield the one revision that is here; see :meth:`kernelyard.hub.protocol.Hub.candidates`."""
+        refs = self.refs(repo)
+        ((branch, id_),) = refs.branches.items()
+        given = wanted.revision
+        is_here = wanted.version == self.index.version if given is None else given == branch or id_.startswith(given)
+        if not is_here:
+            what = f"this folder holds {branch}, revision {id_}, and not {wanted}"
+            raise MissingError("KY501", what, place=Place(self.location))
+        yield Revision(repo, id_, None if given and given != branch else branch, self.index)
+
+    def fetch_file(self, found: Revision, variant: str | None, entry: FileEntry, destination: Path) -> None:
         """Copy one file; see :meth:`kernelyard.hub.protocol.Hub.fetch_file`."""
+        del found, variant
         source = self.files[entry.sha256]
         with DirectoryReader(source.parent).open(source.name) as answer:
             copy_verified(answer.chunks, entry, destination, where=str(source))

@@ -1,19 +1,42 @@
-"""What every hub can do."""
+"""What every hub can do: the contract between hubs and all who use them.
+
+A module per kind of hub implements :class:`Hub` for reading and, where it can be written, :class:`PublishingHub`.
+What a version, a release and a short id mean is decided here and in :mod:`kernelyard.formats.wanted`, once for all.
+
+*References.* Version N is branch ``vN``, release X.Y.Z is tag ``vX.Y.Z`` with X = N. A branch moves; the tag of a
+release never moves to other content. A withdrawn release is a fact of the hub beside its tag.
+
+*Layout.* A file of a variant is ``build/<variant>/<path>`` where a hub is a tree; the index is ``build/index.json``.
+
+*Requests.* Over a network each costs a round trip, so their number is part of the contract: to learn a revision and its
+index, one (two on a static hub, whose branches are a document); one more for a range of releases; then one per file
+that is missing. With a whole id: one on every kind.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from kernelyard.errors import InputError
-from kernelyard.formats.index import FileEntry, Index
+from kernelyard.errors import EnvironmentProblemError, InputError, MissingError
+from kernelyard.formats.index import FileEntry, Index, VariantEntry
+from kernelyard.formats.wanted import Wanted
+from kernelyard.hub.refs import Refs
 
-__all__ = ["Hub", "Revision", "check_repo", "check_request"]
+__all__ = ["ANY", "ConflictError", "Hub", "Publication", "Published", "PublishingHub", "Revision", "check_repo"]
 
 _REPO = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*/[A-Za-z0-9_-][A-Za-z0-9._-]*", re.ASCII)
 _LONGEST_REPO = 200
+#: In place of a state that is expected: whatever it is.
+ANY = "*"
+
+
+class ConflictError(EnvironmentProblemError):
+    """Somebody else has moved the branch (KY512): nothing was changed; read it again and publish again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,49 +45,189 @@ class Revision:
 
     Attributes:
         repo: ``org/name``.
-        id: Of the revision: on a static hub the sha256 of the index.
+        id: Of the revision: on a static hub the sha256 of the index, on hubs made of git the commit.
         ref: The branch or tag by which it was found, None if by its id.
-        index: What it holds.
+        index: The variants that can be fetched from this hub. Where no publisher gave an index, it is made up from the
+            tree, and files whose sha256 the hub does not tell may be missing: see :meth:`Hub.variant`.
+        document: The exact bytes of the published index, which signatures are made over; None where it was made up.
+        withdrawn: Why the release by which it was found was withdrawn; empty where no reason is known; else None.
     """
 
     repo: str
     id: str
     ref: str | None
     index: Index
+    document: bytes | None = field(default=None, repr=False)
+    withdrawn: str | None = None
 
 
 class Hub(Protocol):
-    """A place that kernels are fetched from."""
+    """A place that kernels are fetched from. Implementations derive from it, for it has the parts that all share."""
 
     @property
+    @abstractmethod
     def location(self) -> str:
-        """Where it is: a path or an address, as messages name it."""
+        """Where it is: a path or an address without secrets, as messages name it."""
 
     @property
+    @abstractmethod
     def is_local(self) -> bool:
         """Whether it is in the user's own file system, so that nobody else is trusted by using it."""
 
-    def resolve(self, repo: str, *, version: int | None = None, revision: str | None = None) -> Revision:
-        """Return a revision of a kernel with its index, which is known to be what the revision's id names.
+    @abstractmethod
+    def candidates(self, repo: str, wanted: Wanted) -> Iterator[Revision]:
+        """Yield the revisions that are asked for, the best first; each index is known to be what its id names.
+
+        A version or a revision is one candidate. A range of releases is all that it lets through, the newest first
+        (:meth:`kernelyard.formats.wanted.Wanted.choose`); each is read only when it is asked for, so that the first
+        costs what :meth:`resolve` costs, and each further one request. There is at least one.
+
+        Args:
+            repo: ``org/name``, which is checked by :func:`check_repo` before anything is asked of the hub.
+            wanted: What is asked for. A ``revision`` is, in this order, a branch, a tag, an id, or at least 4 digits
+                with which exactly one id of the kernel's begins.
+
+        Raises:
+            InputError: The name is none (KY504), a short id is ambiguous (KY508), or a document is malformed (KY507).
+            MissingError: The kernel, the revision or a fitting release is not there; the hint says what is (KY501).
+            EnvironmentProblemError: The hub cannot be reached or answers nonsense (KY502).
+            VerificationError: The index is not the one that the id names (KY503), or the hub shows an older state than
+                it once did (KY514).
+        """
+
+    @abstractmethod
+    def refs(self, repo: str) -> Refs:
+        """Return all branches, tags and withdrawn releases of a kernel, in one request where the kind allows.
+
+        Raises:
+            InputError, MissingError, EnvironmentProblemError, VerificationError: As :meth:`candidates` does.
+        """
+
+    @abstractmethod
+    def fetch_file(self, found: Revision, variant: str | None, entry: FileEntry, destination: Path) -> None:
+        """Copy one file of a revision to ``destination``; it is there only if size and sha256 are those of the entry.
+
+        Args:
+            found: From this hub.
+            variant: The variant that the file is of; None for a file of the whole (:attr:`Index.files`).
+            entry: From the index of ``found``, or what :meth:`variant` answered.
+            destination: Must not exist; folders above it are made.
+
+        Raises:
+            EnvironmentProblemError: The hub cannot be reached, lacks the file, or answers nonsense (KY502).
+            VerificationError: The bytes are not those that the index names (KY503).
+            OSError: The destination cannot be written, as it came from the system.
+        """
+
+    def resolve(self, repo: str, *, version: int | str | None = None, revision: str | None = None) -> Revision:
+        """Return the best revision for what a user asks for; see :meth:`Wanted.parse` and :meth:`candidates`.
+
+        Raises:
+            InputError: Not exactly one of version and revision is given (KY505); and what :meth:`candidates` raises.
+        """
+        check_repo(repo)
+        return next(self.candidates(repo, Wanted.parse(version, revision)))
+
+    def variant(self, found: Revision, name: str) -> VariantEntry:
+        """Return a variant of a revision with size and sha256 of all its files.
+
+        From a published index that costs nothing. A hub that had to make the index up may know no more than paths,
+        sizes and object ids of its own; it overrides this, reads what it needs, verified by those ids, and keeps it so
+        that :meth:`fetch_file` does not ask again.
+
+        Raises:
+            MissingError: The revision has no such variant (KY501).
+            EnvironmentProblemError, VerificationError: As :meth:`fetch_file` does.
+        """
+        for entry in found.index.variants:
+            if entry.name == name:
+                return entry
+        raise MissingError("KY501", f"{found.repo} ({found.id[:12]}) has no variant {name}")
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What is to be published: a whole new state of one branch.
+
+    Attributes:
+        repo: ``org/name``.
+        index: All variants of the new state, also those that stay as they are on the branch. ``index.release`` makes
+            the tag ``v<release>``; ``index.signatures`` are part of what is published.
+        contents: sha256 -> a local file with that content. Content that the hub has at ``expected`` may be missing.
+        branch: ``vN`` for version N, or a name of the publisher's.
+        expected: The id that the branch is at as far as the publisher knows, None where it does not exist yet, or
+            :data:`ANY`. What the index keeps was read from there, so nothing may have come in between.
+        message: One line for people: the title of a commit. Empty for the hub's own words.
+    """
+
+    repo: str
+    index: Index
+    contents: Mapping[str, Path]
+    branch: str
+    expected: str | None = ANY
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What came of publishing.
+
+    Attributes:
+        revision: The new state.
+        changed: Whether anything had to be changed.
+        sent: Bytes that were sent; content that the hub had is not sent again.
+        pull_request: Address of the request in place of a moved branch, on hubs that have them.
+    """
+
+    revision: Revision
+    changed: bool
+    sent: int
+    pull_request: str | None = None
+
+
+class PublishingHub(Hub, Protocol):
+    """A hub that can be written."""
+
+    @abstractmethod
+    def plan(self, publication: Publication) -> tuple[str, ...]:
+        """Return what :meth:`publish` would do, a line for each operation, and change nothing.
+
+        Raises:
+            KernelyardError: What :meth:`publish` would raise, as far as it is known before.
+        """
+
+    @abstractmethod
+    def publish(self, publication: Publication) -> Published:
+        """Publish in one step: others see the whole of the new state or the previous one, also after a kill.
+
+        Files of replaced variants go from the branch in the same step; old revisions stay readable by their ids. What a
+        killed attempt has sent is not sent again. Publishing what is there already changes nothing. Before anything is
+        sent it is checked by :func:`kernelyard.hub.fitness.check_fit`.
+
+        Raises:
+            InputError: It is not fit to be published (KY509, KY211), or the place is no such hub (KY507).
+            CheckError: The release exists with other content (KY513); only signatures may be added to one.
+            ConflictError: The branch is not where it was expected (KY512).
+            VerificationError: A file is not what the index says (KY503).
+            EnvironmentProblemError: The hub cannot be reached or written, or refuses (KY502, KY301, KY302, KY510).
+        """
+
+    @abstractmethod
+    def yank(self, repo: str, release: str, reason: str | None) -> bool:
+        """Withdraw a release, or take that back; answer whether that changed anything.
+
+        It stays readable by tag and id; ranges pass it over. Where a hub has tags and no documents of its own, the fact
+        is a tag ``yanked/vX.Y.Z`` at the same revision, so that one request for the references brings it, and the
+        reason is that tag's message.
 
         Args:
             repo: ``org/name``.
-            version: N stands for the head of branch ``vN``.
-            revision: A branch, a tag, a revision's id, or the beginning of one id only.
+            release: ``X.Y.Z``.
+            reason: One line for people; None takes it back.
 
         Raises:
-            InputError: The name is none (KY504), or not exactly one of version and revision is given (KY505).
-            MissingError: The kernel or the revision is not there (KY501).
-            EnvironmentProblemError: The hub cannot be reached or answers nonsense (KY502).
-            VerificationError: The index is not the one that the id names (KY503).
-        """
-
-    def fetch_file(self, entry: FileEntry, destination: Path) -> None:
-        """Copy one file of an index to ``destination``; it is there only if size and sha256 are right.
-
-        Raises:
-            EnvironmentProblemError: The hub cannot be reached or answers nonsense (KY502).
-            VerificationError: The bytes are not those that the index names (KY503).
+            MissingError: There is no such kernel or release (KY501).
+            EnvironmentProblemError: The hub cannot be reached or written (KY502, KY302, KY510).
         """
 
 
@@ -81,20 +244,3 @@ def check_repo(repo: str) -> str:
             hint="write it as org/name, with letters, digits, '.', '_' and '-', not beginning with '.'",
         )
     return repo
-
-
-def check_request(version: object, revision: object) -> None:
-    """Check that exactly one of version and revision is given, and of the right type.
-
-    Raises:
-        InputError: It is not so (KY505).
-    """
-    hint = "pass version=1 (--version 1) for the newest of v1, or revision= for a branch, a tag or a revision's id"
-    if version is None and revision is None:
-        raise InputError("KY505", "either a version or a revision must be given", hint=hint)
-    if version is not None and revision is not None:
-        raise InputError("KY505", "only one of version and revision may be given", hint=hint)
-    if version is not None and (isinstance(version, bool) or not isinstance(version, int) or version < 0):
-        raise InputError("KY505", f"a version is a number such as 1, not {version!r}", hint=hint)
-    if revision is not None and (not isinstance(revision, str) or not revision):
-        raise InputError("KY505", f"a revision is a text such as 'main', not {revision!r}", hint=hint)

@@ -1,13 +1,16 @@
-"""``refs.json`` of a kernel on a static hub: branches, tags, and how they came to be where they are."""
+"""Branches, tags and withdrawn releases of a kernel, and how they came to be so: on a static hub, its ``refs.json``."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any
 
 from kernelyard.errors import InputError, MissingError
 from kernelyard.formats.fields import Fields, canonical_json, parse_json_object
+from kernelyard.formats.wanted import Wanted, newest_first
 
 __all__ = ["CODE", "FORMAT", "VERSION_BRANCH", "RefChange", "Refs"]
 
@@ -15,19 +18,36 @@ CODE = "KY507"
 FORMAT = 1
 
 _ID = re.compile(r"[0-9a-f]{64}", re.ASCII)
+#: Also the id of a commit, on hubs made of git.
+_WHOLE_ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}", re.ASCII)
 _SHORT = re.compile(r"[0-9a-f]{4,63}", re.ASCII)
+_SHA1 = 40
 #: Branches that are versions.
 VERSION_BRANCH = re.compile(r"v(0|[1-9]\d*)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class RefChange:
-    """One move of a branch or tag: from a revision (None: it was made) to another, at a time in UTC."""
+    """One thing that happened to a branch or tag.
+
+    Attributes:
+        ref: Its name.
+        before: The revision it was at; None if it was made.
+        after: The revision it was moved to; the same as before where it stayed.
+        time: In UTC.
+        note: What happened if it did not move: ``yanked: <reason>`` or ``unyanked``.
+    """
 
     ref: str
     before: str | None
     after: str
     time: str
+    note: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry of the log."""
+        entry = {"ref": self.ref, "from": self.before, "to": self.after, "time": self.time}
+        return entry | ({"note": self.note} if self.note else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +58,27 @@ class Refs:
         kernel: ``org/name``.
         branches: Name -> revision id.
         tags: Name -> revision id.
-        log: All moves, oldest first; only ever appended to.
+        log: All that happened, oldest first; only ever appended to. Empty on hubs whose kind keeps none.
+        yanked: Tag of a withdrawn release -> the reason, empty where none is known.
+        partial: Revision id -> names of the variants that are here, for revisions of a mirror that are not whole.
     """
 
     kernel: str
     branches: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     log: tuple[RefChange, ...] = ()
+    yanked: Mapping[str, str] = field(default_factory=dict)
+    partial: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def versions(self) -> tuple[int, ...]:
         """The N of the branches ``vN``, ascending."""
         return tuple(sorted(int(name[1:]) for name in self.branches if VERSION_BRANCH.fullmatch(name)))
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """All revisions that are named: by branches, tags, or the log."""
+        return frozenset({*self.branches.values(), *self.tags.values(), *(change.after for change in self.log)})
 
     def moved(self, branch: str, revision: str, time: str) -> Refs:
         """Return the refs with a branch at a revision; the same refs if it is there already."""
@@ -58,6 +87,56 @@ class Refs:
             return self
         change = RefChange(branch, before, revision, time)
         return replace(self, branches={**self.branches, branch: revision}, log=(*self.log, change))
+
+    def tagged(self, tag: str, revision: str, time: str) -> Refs:
+        """Return the refs with a tag at a revision; the same refs if it is there already."""
+        before = self.tags.get(tag)
+        if before == revision:
+            return self
+        change = RefChange(tag, before, revision, time)
+        return replace(self, tags={**self.tags, tag: revision}, log=(*self.log, change))
+
+    def withdrawn(self, tag: str, reason: str | None, time: str) -> Refs:
+        """Return the refs with a tag withdrawn for a reason, or no longer (None); the same refs if it is so already.
+
+        Raises:
+            MissingError: There is no such tag (KY501).
+        """
+        if tag not in self.tags:
+            raise MissingError("KY501", f"{self.kernel} has no release {tag}", hint=self._known())
+        if self.yanked.get(tag) == reason:
+            return self
+        yanked = {name: why for name, why in self.yanked.items() if name != tag}
+        if reason is not None:
+            yanked[tag] = reason
+        note = "unyanked" if reason is None else f"yanked: {reason}"
+        change = RefChange(tag, self.tags[tag], self.tags[tag], time, note)
+        return replace(self, yanked=yanked, log=(*self.log, change))
+
+    def history(self, count: int | None = None) -> str:
+        """Return a digest of the first entries of the log: what came later cannot change it."""
+        digest = b""
+        for change in self.log[:count]:
+            digest = sha256(digest + canonical_json(change.to_json())).digest()
+        return digest.hex()
+
+    def find(self, wanted: Wanted) -> tuple[tuple[str, str | None], ...]:
+        """Return the revisions that are asked for, the best first, each with the branch or tag that it was found by.
+
+        Raises:
+            MissingError: There is none (KY501).
+            InputError: A short id is ambiguous (KY508).
+        """
+        if wanted.version is not None:
+            return ((self.find_version(wanted.version), f"v{wanted.version}"),)
+        if wanted.revision is not None:
+            return (self.find_revision(wanted.revision),)
+        found = wanted.choose(self.tags, self.yanked)
+        if not found:
+            known = [f"{tag[1:]}{' (withdrawn)' if tag in self.yanked else ''}" for tag in newest_first(self.tags)]
+            hint = f"it has {', '.join(known)}" if known else "it has no releases at all"
+            raise MissingError("KY501", f"{self.kernel} has no release {wanted.releases}", hint=hint)
+        return tuple((self.tags[tag], tag) for tag in found)
 
     def find_version(self, version: int) -> str:
         """Return the revision at the head of a version's branch.
@@ -87,9 +166,9 @@ class Refs:
         for refs in (self.branches, self.tags):
             if text in refs:
                 return refs[text], text
-        if _ID.fullmatch(text):
+        if _WHOLE_ID.fullmatch(text) and (len(text) > _SHA1 or text in self.ids):
             return text, None
-        found = sorted(id_ for id_ in self._ids() if id_.startswith(text)) if _SHORT.fullmatch(text) else []
+        found = sorted(id_ for id_ in self.ids if id_.startswith(text)) if _SHORT.fullmatch(text) else []
         if len(found) > 1:
             names = ", ".join(id_[:16] for id_ in found)
             raise InputError(
@@ -99,9 +178,6 @@ class Refs:
             raise MissingError("KY501", f"{self.kernel} has no revision {text!r}", hint=self._known())
         return found[0], None
 
-    def _ids(self) -> set[str]:
-        return {*self.branches.values(), *self.tags.values(), *(change.after for change in self.log)}
-
     def _known(self) -> str:
         kinds = {"branches": self.branches, "tags": self.tags}
         known = "; ".join(f"{kind}: {', '.join(sorted(names))}" for kind, names in kinds.items() if names)
@@ -109,16 +185,18 @@ class Refs:
 
     def to_json(self) -> bytes:
         """Return the document."""
-        log = [{"ref": move.ref, "from": move.before, "to": move.after, "time": move.time} for move in self.log]
-        return canonical_json(
-            {
-                "format": FORMAT,
-                "kernel": self.kernel,
-                "branches": dict(self.branches),
-                "tags": dict(self.tags),
-                "log": log,
-            }
-        )
+        document: dict[str, Any] = {
+            "format": FORMAT,
+            "kernel": self.kernel,
+            "branches": dict(self.branches),
+            "tags": dict(self.tags),
+            "log": [change.to_json() for change in self.log],
+        }
+        if self.yanked:
+            document["yanked"] = dict(self.yanked)
+        if self.partial:
+            document["partial"] = {id_: list(names) for id_, names in self.partial.items()}
+        return canonical_json(document)
 
     @classmethod
     def from_json(cls, text: bytes, *, path: str) -> Refs:
@@ -136,10 +214,27 @@ class Refs:
                 before=None if move.members.get("from") is None else _id(move, "from"),
                 after=_id(move, "to"),
                 time=move.required("time", str),
+                note=_line(move, "note") if "note" in move.members else "",
             )
             for move in fields.tables("log")
         )
-        return cls(fields.required("kernel", str), _ids(fields.table("branches")), _ids(fields.table("tags")), log)
+        yanked = fields.table("yanked") if fields.members.get("yanked") is not None else None
+        partial = fields.table("partial") if fields.members.get("partial") is not None else None
+        return cls(
+            kernel=fields.required("kernel", str),
+            branches=_ids(fields.table("branches")),
+            tags=_ids(fields.table("tags")),
+            log=log,
+            yanked={tag: _line(yanked, tag) for tag in yanked.members} if yanked else {},
+            partial={id_: partial.strings(id_) or () for id_ in partial.members} if partial else {},
+        )
+
+
+def _line(fields: Fields, member: str) -> str:
+    value = fields.required(member, str)
+    if not value.isprintable():
+        raise fields.error(member, f"not a line of text: {value!r}")
+    return value
 
 
 def _ids(fields: Fields) -> dict[str, str]:

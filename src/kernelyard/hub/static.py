@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
@@ -12,7 +13,8 @@ from typing import Protocol
 from kernelyard.errors import EnvironmentProblemError, InputError, MissingError, Place, VerificationError
 from kernelyard.formats.fields import parse_json_object
 from kernelyard.formats.index import FileEntry, Index
-from kernelyard.hub.protocol import Revision, check_repo, check_request
+from kernelyard.formats.wanted import Wanted
+from kernelyard.hub.protocol import Publication, Published, PublishingHub, Revision, check_repo
 from kernelyard.hub.refs import VERSION_BRANCH, Refs
 from kernelyard.store import open_regular
 
@@ -22,6 +24,7 @@ FORMAT = 1
 
 _CHUNK = 1 << 20
 _LARGEST_DOCUMENT = 64 << 20
+_WHOLE_ID = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,7 @@ class _Read(Protocol):
     def __call__(self, size: int, /) -> bytes: ...
 
 
-class StaticHub:
+class StaticHub(PublishingHub):
     """A hub made of files.
 
     Attributes:
@@ -113,17 +116,16 @@ class StaticHub:
         """Whether it is in the user's own file system."""
         return self.reader.is_local
 
-    def resolve(self, repo: str, *, version: int | None = None, revision: str | None = None) -> Revision:
-        """Return a revision of a kernel; see :meth:`kernelyard.hub.protocol.Hub.resolve`."""
+    def candidates(self, repo: str, wanted: Wanted) -> Iterator[Revision]:
+        """Yield the revisions that are asked for; see :meth:`kernelyard.hub.protocol.Hub.candidates`."""
         check_repo(repo)
-        check_request(version, revision)
+        if wanted.revision is not None and _WHOLE_ID.fullmatch(wanted.revision):
+            # The id vouches for itself: where branches stand is not asked.
+            yield self._revision(Refs(repo), wanted.revision, None)
+            return
         refs = self.refs(repo)
-        if version is not None:
-            found, ref = refs.find_version(version), f"v{version}"
-        else:
-            found, by = refs.find_revision(str(revision))
-            ref = by or ""
-        return Revision(repo, found, ref or None, self._index(repo, found, ref))
+        for id_, ref in refs.find(wanted):
+            yield self._revision(refs, id_, ref)
 
     def refs(self, repo: str) -> Refs:
         """Return branches and tags of a kernel.
@@ -170,8 +172,9 @@ class StaticHub:
         if fields.required("format", int) != FORMAT:
             raise fields.error("format", f"format {fields.members['format']} is newer than this program; upgrade it")
 
-    def fetch_file(self, entry: FileEntry, destination: Path) -> None:
+    def fetch_file(self, found: Revision, variant: str | None, entry: FileEntry, destination: Path) -> None:
         """Copy one file of an index; see :meth:`kernelyard.hub.protocol.Hub.fetch_file`."""
+        del found, variant  # the content's digest is its place
         path = blob_path(entry.sha256)
         where = self.reader.where(path)
         try:
@@ -188,14 +191,25 @@ class StaticHub:
                 place=Place(where),
             ) from None
 
-    def publish(self, repo: str, index: Index, files: Mapping[str, Path], branch: str) -> Revision:
-        """Publish a revision and move a branch to it; see :func:`kernelyard.hub.publish.publish`.
+    def plan(self, publication: Publication) -> tuple[str, ...]:
+        """Say what publishing would do; see :meth:`kernelyard.hub.protocol.PublishingHub.plan`."""
+        from kernelyard.hub.publish import plan
 
-        Raises:
-            InputError: The hub is not a folder, or the revision is not fit to be published (KY509).
-        """
+        return plan(self._folder(), publication)
+
+    def publish(self, publication: Publication) -> Published:
+        """Publish a revision and move a branch to it; see :meth:`kernelyard.hub.protocol.PublishingHub.publish`."""
         from kernelyard.hub.publish import publish
 
+        return publish(self._folder(), publication)
+
+    def yank(self, repo: str, release: str, reason: str | None) -> bool:
+        """Withdraw a release; see :meth:`kernelyard.hub.protocol.PublishingHub.yank`."""
+        from kernelyard.hub.publish import yank
+
+        return yank(self._folder(), check_repo(repo), release, reason)
+
+    def _folder(self) -> Path:
         if not isinstance(self.reader, DirectoryReader):
             raise InputError(
                 "KY509",
@@ -203,9 +217,17 @@ class StaticHub:
                 hint="publish to the folder that the server hands out",
                 place=Place(self.location),
             )
-        return publish(self.reader.root, repo, index, files, branch)
+        return self.reader.root
 
-    def _index(self, repo: str, revision: str, ref: str) -> Index:
+    def _revision(self, refs: Refs, id_: str, ref: str | None) -> Revision:
+        document, index = self._index(refs.kernel, id_, ref or "")
+        held = refs.partial.get(id_)
+        if held is not None:
+            index = replace(index, variants=tuple(entry for entry in index.variants if entry.name in held))
+        withdrawn = refs.yanked.get(ref) if ref and ref not in refs.branches else None
+        return Revision(refs.kernel, id_, ref, index, document, withdrawn)
+
+    def _index(self, repo: str, revision: str, ref: str) -> tuple[bytes, Index]:
         path = f"{kernel_path(repo)}/revisions/{revision}/index.json"
         where = self.reader.where(path)
         try:
@@ -230,7 +252,7 @@ class StaticHub:
                 hint="tell the owner of the hub",
                 place=Place(where),
             )
-        return index
+        return text, index
 
     def _document(self, path: str) -> bytes:
         where = self.reader.where(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
@@ -14,8 +15,10 @@ from kernelyard.formats.facts import Facts
 from kernelyard.formats.index import Index, VariantEntry
 from kernelyard.formats.metadata import Metadata
 from kernelyard.formats.variant import BACKENDS
-from kernelyard.hub import Hub, open_hub
+from kernelyard.formats.wanted import Wanted
+from kernelyard.hub import Hub, Revision, open_hub
 from kernelyard.hub.folder import BrokenVariant, FolderHub
+from kernelyard.hub.protocol import check_repo
 from kernelyard.load.choose import choose, none_fits
 from kernelyard.load.importer import import_once, imported
 from kernelyard.load.rules import Candidate, Verdict
@@ -57,6 +60,7 @@ class LoadedKernel:
     verification: str
 
 
+_logger = logging.getLogger("kernelyard.load")
 _loaded: dict[str, LoadedKernel] = {}
 #: What was made for a module before its body ran, by identity. A kernel may remove its `__kernel__`, or itself.
 _described: dict[str, LoadedKernel] = {}
@@ -66,7 +70,7 @@ _lock = threading.Lock()
 def get_kernel(
     repo_id: str,
     *,
-    version: int | None = None,
+    version: int | str | None = None,
     revision: str | None = None,
     backend: str | None = None,
     hub: str | Path | None = None,
@@ -79,7 +83,8 @@ def get_kernel(
 
     Args:
         repo_id: ``org/name``.
-        version: N stands for the newest revision of version N. Give this or ``revision``.
+        version: N stands for the newest revision of version N; a text such as ``">=1.1,<1.3"``, ``"~=1.2"`` or
+            ``"1.1.2"`` for the newest such release that has a variant for this machine. Give this or ``revision``.
         revision: A branch, a tag, a revision's id or the beginning of one.
         backend: Only a variant for this backend (``cpu``, ``cuda``) will do; None takes the best for this machine.
         hub: A folder or an address; None stands for ``KERNELYARD_HUB``.
@@ -104,15 +109,13 @@ def get_kernel(
             f"the code of {repo_id} would come from {source.location}, and be run",
             hint="pass trust_remote_code=True (--trust-remote-code) if you trust whoever runs that hub",
         )
-    found = source.resolve(repo_id, version=version, revision=revision)
-    by_name = {variant.name: variant for variant in found.index.variants}
-    at = f"{repo_id} ({f'{found.ref}, ' if found.ref else ''}revision {found.id[:12]})"
-    entry = by_name[_best(at, found.index.variants, backend)]
+    found, name = _fitting(source, check_repo(repo_id), Wanted.parse(version, revision), backend)
+    entry = source.variant(found, name)
     module = imported(entry.digest)
     if module is not None:
         return module
     by = _vouched(source, entry)
-    tree = replace(verify_fetched(_fetch(source, entry), entry), verification=by)
+    tree = replace(verify_fetched(_fetch(source, found, entry), entry), verification=by)
     metadata = _metadata(tree, entry, found.index)
     return _load(tree, metadata, entry.name, RepoInfo(repo_id, found.id))
 
@@ -162,6 +165,23 @@ def _check_backend(backend: str | None) -> None:
         raise InputError("KY606", f"unknown backend {backend!r}", hint=f"known are {', '.join(BACKENDS)}")
 
 
+def _fitting(source: Hub, repo: str, wanted: Wanted, backend: str | None) -> tuple[Revision, str]:
+    """Return the best revision that has a variant for this machine, and that variant's name."""
+    newest: MissingError | None = None
+    for found in source.candidates(repo, wanted):
+        at = f"{repo} ({f'{found.ref}, ' if found.ref else ''}revision {found.id[:12]})"
+        try:
+            name = _best(at, found.index.variants, backend)
+        except MissingError as error:
+            newest = newest or error
+            continue
+        if found.withdrawn is not None:
+            _logger.warning("%s was withdrawn%s", at, f": {found.withdrawn}" if found.withdrawn else "")
+        return found, name
+    assert newest is not None  # noqa: S101 - there is at least one candidate
+    raise newest
+
+
 def _best(what: str, variants: Iterable[Candidate], backend: str | None, broken: Iterable[BrokenVariant] = ()) -> str:
     verdicts = choose(variants, describe_system(), backend)
     if verdicts and verdicts[0].usable:
@@ -177,10 +197,10 @@ def _vouched(source: Hub, entry: VariantEntry) -> str:
     return vouched_by(variant, {file.path: file.sha256 for file in entry.files})
 
 
-def _fetch(source: Hub, entry: VariantEntry) -> Path:
+def _fetch(source: Hub, found: Revision, entry: VariantEntry) -> Path:
     def fill(folder: Path) -> None:
         for file in entry.files:
-            source.fetch_file(file, folder / file.path)
+            source.fetch_file(found, entry.name, file, folder / file.path)
 
     return Store.default().provide("variants", content_key(entry), fill)
 

@@ -337,8 +337,8 @@ def test_push_says_what_it_published_where(kernelyard: Run, built: Path, tmp_pat
     assert said.startswith("test/tiny v1 is now ")
     assert variant == f"  {CPU}"
     document = json.loads(kernelyard("push", built, "--json", env={"KERNELYARD_HUB": hub.as_uri()}).stdout)
-    assert document.keys() == {"repo", "branch", "revision", "variants", "size"}
     assert (document["repo"], document["branch"], document["variants"]) == ("test/tiny", "v1", [CPU])
+    assert (document["release"], document["kept"], document["changed"], document["sent"]) == (None, [], False, 0)
     assert said.startswith(f"test/tiny v1 is now {document['revision'][:12]}: ")
     assert (hub / "kernels" / "test" / "tiny" / "revisions" / document["revision"] / "index.json").is_file()
 

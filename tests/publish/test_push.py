@@ -50,7 +50,9 @@ def test_what_was_built_is_published_on_the_branch_of_its_version(project: Path,
     folder = hub / "kernels" / "test" / "tiny"
     index = (folder / "revisions" / pushed.revision / "index.json").read_bytes()
     assert hashlib.sha256(index).hexdigest() == pushed.revision
-    assert index == (project / "build" / "index.json").read_bytes()
+    manifest = (project / "build.toml").read_bytes()
+    beside = {"build.toml": {"size": len(manifest), "sha256": hashlib.sha256(manifest).hexdigest()}}
+    assert json.loads(index) == {"files": beside, **json.loads((project / "build" / "index.json").read_bytes())}
     assert pushed.revision in (folder / "refs.json").read_text()
     for file in files:
         digest = hashlib.sha256(file.read_bytes()).hexdigest()

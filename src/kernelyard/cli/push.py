@@ -4,44 +4,90 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from kernelyard.cli.output import emit_json, size_text
 from kernelyard.errors import InputError
 
+if TYPE_CHECKING:
+    from kernelyard.publish import Pushed
+
 __all__ = ["command"]
 
 
 @click.command("push")
 @click.argument("folder", default=".", type=click.Path(path_type=Path))
-@click.option("--hub", metavar="PATH", help="The hub's folder; KERNELYARD_HUB by default.")
+@click.option("--hub", metavar="URL_OR_PATH", help="The hub; KERNELYARD_HUB by default.")
 @click.option("--repo", metavar="ORG/NAME", help="Where on the hub; general.hub.repo-id of the manifest by default.")
+@click.option("--release", metavar="X.Y.Z", help="Make it a release, with the tag vX.Y.Z, which is never moved.")
+@click.option("--replace", "replace_all", is_flag=True, help="Take variants from the branch that are not in build/.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def command(folder: Path, hub: str | None, repo: str | None, *, as_json: bool) -> None:
-    """Publish what is in FOLDER/build to a hub: all variants, on the branch of the kernel's version."""
-    from kernelyard.hub import open_hub
-    from kernelyard.hub.static import StaticHub
+def command(
+    folder: Path,
+    hub: str | None,
+    repo: str | None,
+    release: str | None,
+    *,
+    replace_all: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Publish what is in FOLDER/build to a hub: all variants, on the branch of the kernel's version.
+
+    Variants that the branch has besides stay there.
+    """
+    from kernelyard.hub import PublishingHub, open_hub
     from kernelyard.publish import push_project
 
     if not (hub or os.environ.get("KERNELYARD_HUB")):
         raise InputError("KY506", "no hub is named", hint="pass --hub FOLDER, or set KERNELYARD_HUB to a folder")
     target = open_hub(hub)
-    if not isinstance(target, StaticHub) or not target.is_local:
+    if not isinstance(target, PublishingHub) or not _is_writable(target):
         hint = "publishing goes to a folder of its own, which any web server can serve"
         raise InputError("KY506", f"cannot publish to {target.location}", hint=hint)
-    pushed = push_project(folder, Path(target.location), repo=repo)
+    pushed = push_project(folder, target, repo=repo, release=release, replace_all=replace_all, dry_run=dry_run)
     if as_json:
-        emit_json(
-            {
-                "repo": pushed.repo,
-                "branch": pushed.branch,
-                "revision": pushed.revision,
-                "variants": list(pushed.variants),
-                "size": pushed.size,
-            }
-        )
-        return
-    click.echo(f"{pushed.repo} {pushed.branch} is now {pushed.revision[:12]}: {size_text(pushed.size)} in")
+        emit_json(_json(pushed))
+    elif dry_run:
+        for line in pushed.plan or ("nothing to do: all is published already",):
+            click.echo(line)
+    else:
+        _print(pushed)
+
+
+def _is_writable(target: object) -> bool:
+    from kernelyard.hub.static import StaticHub
+
+    return not isinstance(target, StaticHub) or target.is_local
+
+
+def _json(pushed: Pushed) -> dict[str, object]:
+    return {
+        "repo": pushed.repo,
+        "branch": pushed.branch,
+        "release": pushed.release,
+        "revision": pushed.revision or None,
+        "variants": list(pushed.variants),
+        "kept": list(pushed.kept),
+        "size": pushed.size,
+        "sent": pushed.sent,
+        "changed": pushed.changed,
+        "plan": list(pushed.plan),
+        "pull-request": pushed.pull_request,
+    }
+
+
+def _print(pushed: Pushed) -> None:
+    release = f", release {pushed.release}," if pushed.release else ""
+    said = "is now" if pushed.changed else "was already"
+    sizes = f"{size_text(pushed.size)}, {size_text(pushed.sent)} of it sent"
+    click.echo(f"{pushed.repo} {pushed.branch}{release} {said} {pushed.revision[:12]}: {sizes}, in")
     for name in pushed.variants:
         click.echo(f"  {name}")
+    for name in pushed.kept:
+        click.echo(f"  {name} (kept from before)")
+    if pushed.pull_request:
+        click.echo(f"waiting for a merge: {pushed.pull_request}")

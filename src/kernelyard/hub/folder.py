@@ -160,7 +160,11 @@ class FolderHub(Hub):
         if not is_here:
             what = f"this folder holds {branch}, revision {id_}, and not {wanted}"
             raise MissingError("KY501", what, place=Place(self.location))
-        yield Revision(repo, id_, None if given and given != branch else branch, self.index)
+        yield self.read(refs, id_, None if given and given != branch else branch)
+
+    def read(self, refs: Refs, id_: str, ref: str | None) -> Revision:
+        """Return the one revision that is here; see :meth:`kernelyard.hub.protocol.Hub.read`."""
+        return Revision(refs.kernel, id_, ref, self.index)
 
     def fetch_file(self, found: Revision, variant: str | None, entry: FileEntry, destination: Path) -> None:
         """Copy one file; see :meth:`kernelyard.hub.protocol.Hub.fetch_file`."""

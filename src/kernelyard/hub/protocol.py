@@ -16,11 +16,10 @@ that is missing. With a whole id: one on every kind.
 from __future__ import annotations
 
 import re
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from kernelyard.errors import EnvironmentProblemError, InputError, MissingError
 from kernelyard.formats.index import FileEntry, Index, VariantEntry
@@ -61,7 +60,7 @@ class Revision:
     withdrawn: str | None = None
 
 
-class Hub(Protocol):
+class Hub(ABC):
     """A place that kernels are fetched from. Implementations derive from it, for it has the parts that all share."""
 
     @property
@@ -93,6 +92,19 @@ class Hub(Protocol):
             EnvironmentProblemError: The hub cannot be reached or answers nonsense (KY502).
             VerificationError: The index is not the one that the id names (KY503), or the hub shows an older state than
                 it once did (KY514).
+        """
+
+    @abstractmethod
+    def read(self, refs: Refs, id_: str, ref: str | None) -> Revision:
+        """Return one revision, in one request.
+
+        Args:
+            refs: Of the kernel, from :meth:`refs`.
+            id_: Of the revision.
+            ref: The branch or tag by which it was found, None if by its id.
+
+        Raises:
+            InputError, MissingError, EnvironmentProblemError, VerificationError: As :meth:`candidates` does.
         """
 
     @abstractmethod
@@ -185,8 +197,17 @@ class Published:
     pull_request: str | None = None
 
 
-class PublishingHub(Hub, Protocol):
+class PublishingHub(Hub):
     """A hub that can be written."""
+
+    @abstractmethod
+    def head(self, repo: str, branch: str) -> Revision | None:
+        """Return what a branch is at; None if there is no such branch, no such kernel, or no hub yet where one is made.
+
+        Raises:
+            InputError: The place is no hub and cannot become one (KY507).
+            EnvironmentProblemError, VerificationError: As :meth:`Hub.candidates` does.
+        """
 
     @abstractmethod
     def plan(self, publication: Publication) -> tuple[str, ...]:

@@ -121,11 +121,20 @@ class StaticHub(PublishingHub):
         check_repo(repo)
         if wanted.revision is not None and _WHOLE_ID.fullmatch(wanted.revision):
             # The id vouches for itself: where branches stand is not asked.
-            yield self._revision(Refs(repo), wanted.revision, None)
+            yield self.read(Refs(repo), wanted.revision, None)
             return
         refs = self.refs(repo)
         for id_, ref in refs.find(wanted):
-            yield self._revision(refs, id_, ref)
+            yield self.read(refs, id_, ref)
+
+    def read(self, refs: Refs, id_: str, ref: str | None) -> Revision:
+        """Return one revision; see :meth:`kernelyard.hub.protocol.Hub.read`."""
+        document, index = self._index(refs.kernel, id_, ref or "")
+        held = refs.partial.get(id_)
+        if held is not None:
+            index = replace(index, variants=tuple(entry for entry in index.variants if entry.name in held))
+        withdrawn = refs.yanked.get(ref) if ref and ref not in refs.branches else None
+        return Revision(refs.kernel, id_, ref, index, document, withdrawn)
 
     def refs(self, repo: str) -> Refs:
         """Return branches and tags of a kernel.
@@ -191,6 +200,14 @@ class StaticHub(PublishingHub):
                 place=Place(where),
             ) from None
 
+    def head(self, repo: str, branch: str) -> Revision | None:
+        """Return what a branch is at; see :meth:`kernelyard.hub.protocol.PublishingHub.head`."""
+        from kernelyard.hub.publish import read_refs
+
+        refs = read_refs(self._folder(), check_repo(repo))
+        at = refs.branches.get(branch)
+        return self.read(refs, at, branch) if at is not None else None
+
     def plan(self, publication: Publication) -> tuple[str, ...]:
         """Say what publishing would do; see :meth:`kernelyard.hub.protocol.PublishingHub.plan`."""
         from kernelyard.hub.publish import plan
@@ -218,14 +235,6 @@ class StaticHub(PublishingHub):
                 place=Place(self.location),
             )
         return self.reader.root
-
-    def _revision(self, refs: Refs, id_: str, ref: str | None) -> Revision:
-        document, index = self._index(refs.kernel, id_, ref or "")
-        held = refs.partial.get(id_)
-        if held is not None:
-            index = replace(index, variants=tuple(entry for entry in index.variants if entry.name in held))
-        withdrawn = refs.yanked.get(ref) if ref and ref not in refs.branches else None
-        return Revision(refs.kernel, id_, ref, index, document, withdrawn)
 
     def _index(self, repo: str, revision: str, ref: str) -> tuple[bytes, Index]:
         path = f"{kernel_path(repo)}/revisions/{revision}/index.json"

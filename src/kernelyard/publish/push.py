@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kernelyard.build.identity import source_digest
@@ -12,25 +12,33 @@ from kernelyard.check import Finding, UnfitError, check_variant, gather
 from kernelyard.check.unfit import below
 from kernelyard.errors import CheckError, InputError, MissingError, Place
 from kernelyard.formats.variant import VariantName
+from kernelyard.formats.wanted import InvalidRelease, release_of
+from kernelyard.hub import PublishingHub, open_hub
 from kernelyard.hub.folder import FolderHub
 from kernelyard.hub.protocol import Publication
-from kernelyard.hub.static import DirectoryReader, StaticHub
 from kernelyard.project.plan import plan_variant
 from kernelyard.project.sources import Project, read_project
+from kernelyard.publish.whole import whole_state
 
 __all__ = ["Pushed", "push_project"]
 
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What a push has published.
+    """What a push has published, or would publish.
 
     Attributes:
         repo: ``org/name``.
         branch: The branch that was moved, ``v1``.
-        revision: The id that it now names.
-        variants: Names of the variants.
+        revision: The id that it now names; empty where nothing was published yet.
+        variants: Names of the variants that were in ``build/``.
         size: Bytes of all their files.
+        release: ``X.Y.Z`` where it is one.
+        kept: Names of the variants that the branch had and that stay as they were.
+        changed: Whether anything had to be changed on the hub.
+        sent: Bytes that were sent.
+        plan: What would be done, for a push that only says so.
+        pull_request: Address of the request in place of a moved branch.
     """
 
     repo: str
@@ -38,21 +46,39 @@ class Pushed:
     revision: str
     variants: tuple[str, ...]
     size: int
+    release: str | None = None
+    kept: tuple[str, ...] = ()
+    changed: bool = field(default=True, compare=False)
+    sent: int = field(default=0, compare=False)
+    plan: tuple[str, ...] = ()
+    pull_request: str | None = None
 
 
-def push_project(root: Path, hub: Path, *, repo: str | None = None) -> Pushed:
-    """Publish all variants in a project's ``build/`` to a hub in a folder.
+def push_project(
+    root: Path,
+    hub: PublishingHub | Path,
+    *,
+    repo: str | None = None,
+    release: str | None = None,
+    replace_all: bool = False,
+    dry_run: bool = False,
+) -> Pushed:
+    """Publish all variants in a project's ``build/``; those that the branch has besides stay as they are.
 
     Args:
         root: The project's folder.
-        hub: The hub's folder; a new one is made.
+        hub: The hub, or the folder of a static one; a new one is made.
         repo: ``org/name``; by default ``general.hub.repo-id`` of the manifest.
+        release: ``X.Y.Z``, to be tagged ``vX.Y.Z``; None for a new state of the version that is no release.
+        replace_all: Whether variants that are not in ``build/`` go from the branch.
+        dry_run: Whether to say what would be done, and do nothing.
 
     Raises:
-        InputError: No repository is named (KY521).
+        InputError: No repository is named (KY521), or the release is none of this version (KY525).
         MissingError: Nothing has been built (KY522).
         CheckError: A variant is not fit to be published (KY421), or was built from another version (KY523)
-            or other sources (KY524).
+            or other sources (KY524); or the release exists with other content (KY513).
+        ConflictError: Somebody else has published in between (KY512).
         EnvironmentProblemError: The hub cannot be written.
     """
     project = read_project(root)
@@ -61,11 +87,63 @@ def push_project(root: Path, hub: Path, *, repo: str | None = None) -> Pushed:
     if repo is None:
         hint = 'add [general.hub] with repo-id = "org/name" to the manifest, or pass --repo org/name'
         raise InputError("KY521", "no repository to publish to is named", hint=hint, place=Place("build.toml"))
-    built = FolderHub.find(root / "build")
+    if release is not None:
+        release = _checked_release(release, general.version)
+    built = _built(project)
+    target = _publishing(hub)
+    branch = general.hub_branch or f"v{general.version}"
+    base = target.head(repo, branch)
+    state = whole_state(project, write_index(project), built.files, target, base, keep=not replace_all, release=release)
+    publication = Publication(
+        repo=repo,
+        index=state.index,
+        contents=state.contents,
+        branch=branch,
+        expected=base.id if base is not None else None,
+    )
+    own = [variant for variant in state.index.variants if variant.name not in state.kept]
+    pushed = Pushed(
+        repo=repo,
+        branch=branch,
+        revision="",
+        variants=tuple(variant.name for variant in own),
+        size=sum(variant.size for variant in own),
+        release=release,
+        kept=state.kept,
+    )
+    if dry_run:
+        return replace(pushed, changed=False, plan=target.plan(publication))
+    done = target.publish(publication)
+    return replace(
+        pushed, revision=done.revision.id, changed=done.changed, sent=done.sent, pull_request=done.pull_request
+    )
+
+
+def _checked_release(release: str, version: int) -> str:
+    try:
+        return release_of(release, version=version)
+    except InvalidRelease as error:
+        hint = f"write it as {version}.0.0, or raise general.version in build.toml"
+        raise InputError("KY525", str(error), hint=hint, place=Place("build.toml")) from None
+
+
+def _publishing(hub: PublishingHub | Path) -> PublishingHub:
+    if not isinstance(hub, Path):
+        return hub
+    found = open_hub(hub)
+    if not isinstance(found, PublishingHub):
+        hint = "name an empty or a new folder for the hub"
+        raise InputError("KY506", f"cannot publish to {found.location}", hint=hint)
+    return found
+
+
+def _built(project: Project) -> FolderHub:
+    """Return what is in ``build/``, all of which is fit to be published and of the sources as they are."""
+    general = project.manifest.general
+    place = Place(str(project.root / "build"))
+    built = FolderHub.find(project.root / "build")
     if built is None or not (built.variants or built.broken):
-        raise MissingError(
-            "KY522", "nothing has been built", hint="run `kernelyard build` first", place=Place(str(root / "build"))
-        )
+        raise MissingError("KY522", "nothing has been built", hint="run `kernelyard build` first", place=place)
     _refuse_unfit(built)
     for variant in built.variants:
         of = variant.metadata
@@ -75,16 +153,7 @@ def push_project(root: Path, hub: Path, *, repo: str | None = None) -> Pushed:
             )
             raise CheckError("KY523", what, hint="run `kernelyard build` again", place=Place(str(variant.path)))
     _refuse_outdated(project, built)
-    index = write_index(project)
-    branch = general.hub_branch or f"v{index.version}"
-    revision = StaticHub(DirectoryReader(hub)).publish(Publication(repo, index, built.files, branch)).revision
-    return Pushed(
-        repo=repo,
-        branch=branch,
-        revision=revision.id,
-        variants=tuple(variant.name for variant in index.variants),
-        size=sum(variant.size for variant in index.variants),
-    )
+    return built
 
 
 def _refuse_outdated(project: Project, built: FolderHub) -> None:

@@ -196,6 +196,21 @@ def test_a_step_is_of_what_it_reads_and_not_of_what_it_makes(sample: Sample) -> 
 
 @pytest.mark.compile
 @pytest.mark.network
+def test_a_build_with_a_neighbour_that_git_ignores_names_no_commit(sample: Sample, source: PartSource) -> None:
+    root = sample("tiny")
+    (root / "csrc" / "other.cpp").write_text('#include "../../value.h"\nint other() { return VALUE; }\n')
+    write(root.parent / "value.h", "#define VALUE 21\n")
+    git(root.parent, "init", "-q")
+    write(root.parent / ".git" / "info" / "exclude", "value.h\n.kernelyard\nbuild\n")
+    commit(root.parent)
+    (built,) = build_project(root, source=source, variants=["*-cpu-*"])
+    metadata = Metadata.from_json((built.path / "metadata.json").read_bytes(), path="metadata.json")
+    assert metadata.made is not None
+    assert (metadata.source_commit, metadata.made.dirty) == (None, True)
+
+
+@pytest.mark.compile
+@pytest.mark.network
 def test_a_build_with_a_header_that_git_ignores_names_no_commit(sample: Sample, source: PartSource) -> None:
     """The header is found by the compiler alone: its name is made by a macro."""
     root = sample("tiny")

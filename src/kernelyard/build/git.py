@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["ask_git"]
+__all__ = ["ask_git", "repository_top"]
 
 #: Hooks of git run with these, and they mean the repository that is committed to.
 _OF_HOOKS = {
@@ -53,3 +53,12 @@ def ask_git(
         env=environment,
         timeout=timeout_s,
     ).stdout
+
+
+def repository_top(folder: Path) -> Path:
+    """Return the folder of the repository that a folder is in; the folder itself, without links, if it is in none."""
+    try:
+        top = Path(ask_git(folder, "rev-parse", "--show-toplevel").removesuffix("\n"))
+    except (OSError, subprocess.SubprocessError):
+        return folder.resolve()
+    return top if folder.resolve().is_relative_to(top) else folder.resolve()

@@ -109,7 +109,8 @@ class Group:
         """
         root = self.project.root
         ninja = self.toolchain.tools.ninja if self.toolchain is not None else None
-        used = used_files(self.project, self.plans, self.folder / "objects", ninja)
+        parts = [part.path for part in parts_of(self.toolchain).values()] if self.toolchain is not None else []
+        used = used_files(self.project, self.plans, self.folder / "objects", ninja, parts=parts)
         state = source_state(root, made_here=("build", WORK_FOLDER), used=used)
         cached = self.folder.joinpath(_CACHED).exists()
         for build in self.builds:

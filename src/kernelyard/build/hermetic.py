@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelyard.build.git import ask_git
+from kernelyard.build.git import repository_top
 from kernelyard.errors import BuildError, Place
 from kernelyard.project.manifest_file import shown_path
 from kernelyard.project.plan import ObjectGroup, VariantPlan
@@ -111,8 +110,8 @@ def _reads(flag: str) -> bool:
 def refuse_reads(project: Project, read: Iterable[Path], *, work: Path, parts: Iterable[Path]) -> None:
     """Refuse what compilers have read if it lies neither in the project nor in a part that is locked.
 
-    Of a project in a repository its neighbours there count, too, if they were reached from the project, by a link or by
-    ``..``: a commit may have them, and whoever records one looks whether it has.
+    Of a project in a repository its neighbours there count, too: a commit may have them, and whoever records one looks
+    whether it has.
 
     Args:
         project: The author's.
@@ -123,13 +122,13 @@ def refuse_reads(project: Project, read: Iterable[Path], *, work: Path, parts: I
     Raises:
         BuildError: Something is of the machine (KY418).
     """
-    locked, top = [part.resolve() for part in parts], _top(project.root)
+    locked, top = [part.resolve() for part in parts], repository_top(project.root)
     ours: list[Path] = []
     for path in read:
         real = path.resolve()
         if any(real.is_relative_to(part) for part in locked):
             continue
-        if not (path.is_relative_to(project.root) and real.is_relative_to(top)):
+        if not real.is_relative_to(top):
             via = "" if real == path else f", by way of {path}"
             raise BuildError(
                 _CODE,
@@ -140,13 +139,6 @@ def refuse_reads(project: Project, read: Iterable[Path], *, work: Path, parts: I
         if not real.is_relative_to(work):
             ours.append(path)
     _refuse_texts(ours)
-
-
-def _top(root: Path) -> Path:
-    try:
-        return Path(ask_git(root, "rev-parse", "--show-toplevel").removesuffix("\n"))
-    except (OSError, subprocess.SubprocessError):
-        return root.resolve()
 
 
 def _refuse_texts(files: Iterable[Path]) -> None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from kernelyard.build.git import repository_top
 from kernelyard.build.headers import headers_read
 from kernelyard.formats.variant import VariantName
 from kernelyard.project.generated_files import GENERATED_FOLDER, section_steps
@@ -15,7 +16,9 @@ from kernelyard.project.sources import Project
 __all__ = ["used_files"]
 
 
-def used_files(project: Project, plans: Iterable[VariantPlan], objects: Path, ninja: Path | None) -> tuple[Path, ...]:
+def used_files(
+    project: Project, plans: Iterable[VariantPlan], objects: Path, ninja: Path | None, *, parts: Iterable[Path] = ()
+) -> tuple[Path, ...]:
     """Return the files that variants were built from, by the paths on which they were found; not what a build makes.
 
     Args:
@@ -23,14 +26,17 @@ def used_files(project: Project, plans: Iterable[VariantPlan], objects: Path, ni
         plans: Of the variants, which have been compiled.
         objects: The folder that they were compiled in.
         ninja: That compiled them; None where nothing is compiled.
+        parts: Folders of parts of the toolchain, which are nobody's sources wherever they are.
     """
     root = project.root
     found = {root / "build.toml", *project.python_files().values()}
     for plan in plans:
         found.update(root / name for name in _named(project, plan))
     if ninja is not None:
-        # What stands at a path from the project on is the project's, also behind a link or a `..`.
-        found.update(path for path in headers_read(objects, ninja) if path.is_relative_to(root))
+        # Of Ninja, `root/../x.h` is told as `x.h` beside it: all that the repository may have counts.
+        top, others = repository_top(root), tuple(parts)
+        read = (path for path in headers_read(objects, ninja) if path.is_relative_to(top))
+        found.update(path for path in read if not any(path.is_relative_to(part) for part in others))
     made = root / Path(GENERATED_FOLDER).parts[0]
     return tuple(sorted(path for path in found if not Path(os.path.normpath(path)).is_relative_to(made)))
 

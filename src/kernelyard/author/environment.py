@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import json
 import logging
-import subprocess
 import sys
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
+from kernelyard.author.packages import install as pip_install
+from kernelyard.author.packages import to_install
 from kernelyard.errors import EnvironmentProblemError
 
 __all__ = ["PINNED_TORCH", "download_size", "ensure_torch", "has_torch"]
@@ -45,7 +44,7 @@ def ensure_torch(*, install: bool) -> str:
             hint = f"pip install {PINNED_TORCH} ({amount}), or pass --install-torch"
             raise EnvironmentProblemError("KY711", "running a kernel needs torch, and there is none", hint=hint)
         _logger.info("installing %s to run the result with: %s", PINNED_TORCH, amount)
-        _pip("install", "--quiet", PINNED_TORCH)
+        pip_install(Path(sys.executable), [PINNED_TORCH])
         importlib.invalidate_caches()
         if not has_torch():
             raise EnvironmentProblemError("KY712", f"{PINNED_TORCH} was installed, but cannot be imported")
@@ -57,33 +56,9 @@ def ensure_torch(*, install: bool) -> str:
 def download_size(requirement: str) -> int | None:
     """Return how many bytes pip would fetch to install a requirement, or None if it cannot tell."""
     try:
-        report = json.loads(_pip("install", "--dry-run", "--quiet", "--report", "-", requirement))
-        return sum(_size(item["download_info"]["url"]) for item in report["install"])
+        return sum(download.size() for download in to_install(Path(sys.executable), [requirement]))
     except (EnvironmentProblemError, KeyError, ValueError, OSError):
         return None  # older versions of pip have no report; the answer is only for a message
-
-
-def _size(url: str) -> int:
-    parts = urlsplit(url)
-    if parts.scheme == "file":
-        return Path(unquote(parts.path)).stat().st_size
-    from kernelyard.toolchain.package_index import PackageIndex
-
-    response = PackageIndex().session.head(url, timeout=30, allow_redirects=True)
-    response.raise_for_status()
-    return int(response.headers["Content-Length"])
-
-
-def _pip(*arguments: str) -> str:
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-        raise EnvironmentProblemError(
-            "KY712", f"pip failed: {said[-1] if said else error}", hint="run it by hand: " + " ".join(command)
-        ) from None
-    return done.stdout
 
 
 if __name__ == "__main__":

@@ -32,6 +32,9 @@ _COMMANDS = {
     "init": "Make a kernel project that builds, tests and loads as it is.",
     "push": "Publish what is in build/ to a hub.",
     "rebuild": "Build a variant again from what it was built from, and compare.",
+    "run": "Run a command with a chosen torch, the toolkit and the kernel.",
+    "shell": "Start a shell with a chosen torch, the toolkit and the kernel.",
+    "test": "Run a kernel's own tests against each variant that was built.",
     "toolchain": "Show, lock, fetch and verify what variants are built with.",
     "variants": "List the variants that a kernel should have.",
 }

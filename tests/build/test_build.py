@@ -301,7 +301,7 @@ def test_the_commit_is_told_where_the_sources_are_those_of_the_commit(tiny: Path
 def test_a_failure_leaves_what_was_finished_before_it_with_an_index_that_says_so(
     tiny: Path, build: Build, source: PartSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kernelyard.build import project
+    from kernelyard.build import group
 
     first = build()
     (tiny / "csrc" / "other.cpp").write_text("int other() { return 7; }\n")
@@ -311,7 +311,7 @@ def test_a_failure_leaves_what_was_finished_before_it_with_an_index_that_says_so
             raise EnvironmentProblemError("KY311", "no network")
         return assemble(*arguments, backend=backend, **others)
 
-    monkeypatch.setattr(project, "assemble", assemble_for_cpu)
+    monkeypatch.setattr(group, "assemble", assemble_for_cpu)
     with pytest.raises(EnvironmentProblemError, match="no network"):
         build_project(tiny, source=source)
     (variant,) = Index.from_json((tiny / "build" / "index.json").read_bytes(), path="index.json").variants

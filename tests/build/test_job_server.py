@@ -213,7 +213,7 @@ def test_costs_that_cannot_be_read_are_none(tmp_path: Path, text: str) -> None:
 
 @contextmanager
 def memory_group(limit: int) -> Iterator[tuple[Path, Path, Path]]:
-    """Make a control group; yield it, and the files with the most that was used and with how often something was killed."""
+    """Make a control group; yield it, and the files that tell the most that was used, and what was killed."""
     for mount, limit_file, peak in (
         (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.max_usage_in_bytes"),
         (Path("/sys/fs/cgroup"), "memory.max", "memory.peak"),

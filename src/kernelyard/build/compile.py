@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -36,12 +35,12 @@ _KEPT_VARIABLES = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "SYSTEMROOT")
 
 #: Languages whose compilers wait for memory.
 _LAUNCHED = ("CXX", "CUDA")
-#: Ninja started by hand compiles as well.
+#: Ninja that is started by hand compiles as well, and so does one that has lost the right to read these in a namespace.
 _LAUNCH = """#!/bin/sh
-if [ -z "$KERNELYARD_JOBS" ]; then
-  exec "$@"
+if [ -n "$KERNELYARD_JOBS" ] && [ -x "$KERNELYARD_PYTHON" ] && [ -r "$KERNELYARD_LAUNCHER" ]; then
+  exec "$KERNELYARD_PYTHON" -I -S "$KERNELYARD_LAUNCHER" "$@"
 fi
-eval exec "$KERNELYARD_LAUNCHER" '"$@"'
+exec "$@"
 """
 _NINJA_STATUS = re.compile(r"^\[(\d+)/(\d+)\] (.*)")
 
@@ -133,7 +132,7 @@ def compile_variants(
         command = [str(tools.ninja), "-C", str(folder / "objects"), f"-j{workshop.jobs}", *variants]
         # Not CMake: what it compiles to find something out is no work of the author's.
         with as_file(files("kernelyard.build") / "launcher.py") as launcher:
-            environment = {"KERNELYARD_LAUNCHER": shlex.join([sys.executable, "-I", "-S", str(launcher)])}
+            environment = {"KERNELYARD_PYTHON": sys.executable, "KERNELYARD_LAUNCHER": str(launcher)}
             _run(command, folder, workshop, {**environment, **workshop.environment})
 
 

@@ -103,8 +103,8 @@ def _explain_machine(text: str, status: int, log: Path, folder: Path) -> Kernely
         return EnvironmentProblemError("KY301", "the disk is full", hint=hint, place=Place(str(folder)))
     if status < 0 or _KILLED.search(text):
         hint = (
-            "most likely the memory ran out, although it was tried alone as well: give the build more memory, or let the "
-            "file be compiled for fewer capabilities"
+            "most likely the memory ran out, although it was tried alone as well: give it more memory, or compile "
+            "for fewer capabilities"
         )
         return EnvironmentProblemError("KY412", "a compiler was killed", hint=hint, place=Place(str(log)))
     if match := _LACKS_LIBRARY.search(text):

@@ -12,11 +12,12 @@ from __future__ import annotations
 import logging
 import os
 import selectors
+import signal
 import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -130,9 +131,14 @@ class JobServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Send those away that still wait, and remember what was learnt."""
+        """Send those away that still wait, and remember what was learnt; after an error end all compilers."""
         self._waking.close()
         self._thread.join()
+        if kind is not None:
+            # Those that a cache's server has started, too.
+            for process, _ in self._compilers():
+                with suppress(OSError):
+                    os.kill(process, signal.SIGKILL)
         for job in self._jobs.values():
             job.connection.close()
         self._listening.close()
@@ -247,22 +253,29 @@ class JobServer:
         """See how much memory the compilers take now, wherever in the system they run."""
         running = {job.number: job for job in self._jobs.values() if job.running}
         now = dict.fromkeys(running, 0)
+        for process, owner in self._compilers() if running else ():
+            if owner in now:
+                with suppress(OSError):  # it has ended
+                    now[owner] += int(Path(f"/proc/{process}/statm").read_bytes().split()[1]) * _PAGE
+        for number, taken in now.items():
+            running[number].current = taken
+            running[number].peak = max(running[number].peak, taken)
+
+    def _compilers(self) -> Iterator[tuple[int, int]]:
+        """Yield the processes that work for launchers of this server, and the numbers of their jobs."""
         owners: dict[str, int] = {}
-        for entry in os.scandir("/proc") if running else ():
+        for entry in os.scandir("/proc"):
             try:
                 if not entry.name.isdecimal() or entry.stat().st_uid != self._user:
                     continue
                 # Who has none may yet get one: between its start and its program a process is its parent's copy.
                 owner = self._owners.get(entry.name) or self._owner(entry.path)
-                if owner in now:
-                    owners[entry.name] = owner
-                    now[owner] += int(Path(entry.path, "statm").read_bytes().split()[1]) * _PAGE
             except OSError:  # it has ended
                 continue
+            if owner:
+                owners[entry.name] = owner
+                yield int(entry.name), owner
         self._owners = owners
-        for number, taken in now.items():
-            running[number].current = taken
-            running[number].peak = max(running[number].peak, taken)
 
     def _owner(self, process: str) -> int:
         """Return the number of the job that a process works for; 0 for none."""

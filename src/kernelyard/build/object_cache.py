@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -28,8 +29,9 @@ _SERVER = ("SCCACHE_SERVER_UDS", "SCCACHE_SERVER_PORT")
 _LOG = ("SCCACHE_LOG", "SCCACHE_ERROR_LOG")
 _RESULT = re.compile(r"\[([^\]/]+)\]: compile result: cache (hit|miss)")
 _TIMEOUT_S = 60
-#: Of a server whose builder was killed, after the last request.
-_IDLE_S = "600"
+_PAUSE_S = 0.01
+#: A server that is killed when the other end of its standard input is gone, whatever has become of that.
+_UNTIL_WE_END = 'exec 3<&0; { read -r _ <&3; kill -9 $$; } & exec "$0" < /dev/null 3<&-'
 #: The longest path of a Unix socket, less some.
 _LONGEST = 100
 
@@ -88,8 +90,13 @@ class ObjectCache:
 
 
 @contextmanager
-def object_cache() -> Iterator[ObjectCache | None]:
-    """Have a server for the time of a build; None, and a warning, where there is no sccache or it does not start."""
+def object_cache(lock: int | None = None) -> Iterator[ObjectCache | None]:
+    """Have a server for the time of a build; None, and a warning, where there is no sccache or it does not start.
+
+    Args:
+        lock: File descriptor of the project's lock, which compilers that the server starts keep: it ends with this
+            process, and they may outlive it.
+    """
     scripts = sysconfig.get_path("scripts")
     found = shutil.which("sccache", path=scripts) or shutil.which("sccache")
     if found is None:
@@ -109,37 +116,55 @@ def object_cache() -> Iterator[ObjectCache | None]:
             return
         settings = {**own, "SCCACHE_SERVER_UDS": str(address)}
         log = None if any(variable in own for variable in _LOG) else Path(name) / "log"
-        try:
-            _start(program, settings, log)
-        except (OSError, subprocess.SubprocessError) as error:
-            _logger.warning("compiling without a cache of objects: %s", _reason(error))
-            yield None
-            return
-        try:
-            yield ObjectCache(program, settings, log)
-        finally:
-            _ask(program, settings, "--stop-server")
+        with _server(program, settings, log, lock) as refusal:
+            if refusal is not None:
+                _logger.warning("compiling without a cache of objects: %s", refusal)
+            yield ObjectCache(program, settings, log) if refusal is None else None
 
 
-def _start(program: Path, settings: dict[str, str], log: Path | None) -> None:
-    environment = {"SCCACHE_IDLE_TIMEOUT": _IDLE_S, **os.environ, **settings}
+@contextmanager
+def _server(program: Path, settings: dict[str, str], log: Path | None, lock: int | None) -> Iterator[str | None]:
+    """Run a server; yield why it does not, None where it does."""
+    environment = {**os.environ, **settings, "SCCACHE_START_SERVER": "1", "SCCACHE_NO_DAEMON": "1"}
+    environment["SCCACHE_IDLE_TIMEOUT"] = "0"  # it ends with this process
     if log is not None:
         environment |= dict(zip(_LOG, ("sccache::server=debug", str(log)), strict=True))
-    subprocess.run(
-        [program, "--start-server"],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=True,
-        timeout=_TIMEOUT_S,
-    )
+    with tempfile.TemporaryFile() as said:
+        try:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", _UNTIL_WE_END, program],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=said,
+                stderr=said,
+                pass_fds=() if lock is None else (lock,),
+                start_new_session=True,  # Ctrl-C is for the builder, which then ends it
+            )
+        except OSError as error:
+            yield f"sccache cannot be run: {error.strerror}"
+            return
+        try:
+            if _is_ready(process, Path(settings["SCCACHE_SERVER_UDS"])):
+                yield None
+                _ask(program, settings, "--stop-server")
+            else:
+                said.seek(0)
+                lines = said.read().decode(errors="replace").strip().splitlines()
+                yield f"sccache does not start: {lines[-1] if lines else 'it says nothing'}"
+        finally:
+            assert process.stdin is not None  # noqa: S101 - it is a pipe
+            process.stdin.close()
+            process.wait()
 
 
-def _reason(error: Exception) -> str:
-    said = (getattr(error, "stderr", None) or "").strip().splitlines()
-    return f"sccache does not start: {said[-1] if said else error}"
+def _is_ready(process: subprocess.Popen[bytes], address: Path) -> bool:
+    """Wait until a server listens; False when it has ended, or takes too long."""
+    end = time.monotonic() + _TIMEOUT_S
+    while process.poll() is None and time.monotonic() < end:
+        if address.exists():
+            return True
+        time.sleep(_PAUSE_S)
+    return False
 
 
 def _use(program: Path, settings: dict[str, str]) -> CacheUse:

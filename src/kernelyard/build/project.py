@@ -22,7 +22,7 @@ from kernelyard.build.matrix import matrix, select
 from kernelyard.build.object_cache import object_cache
 from kernelyard.build.progress import Progress, Snapshot, Work, log_snapshot
 from kernelyard.build.toolchain_lock import check_current, read_lock
-from kernelyard.errors import InputError, Place
+from kernelyard.errors import EnvironmentProblemError, InputError, Place
 from kernelyard.formats.index import VariantEntry
 from kernelyard.project.generate import MOVE_PROJECT
 from kernelyard.project.plan import VariantPlan
@@ -109,7 +109,7 @@ def build_project(
         plans = group_by_toolkit(project, chosen, capabilities)
         costs, most = Costs(work / "costs.json"), jobs or _cores()
         progress = Progress(costs, most, watch)
-        cache = context.enter_context(object_cache()) if cached and not locked and _compiles(plans) else None
+        cache = context.enter_context(object_cache(lock)) if cached and not locked and _compiles(plans) else None
         had = cache.had if cache is not None else _had_nothing
         server = context.enter_context(JobServer(work, costs, jobs=most, progress=progress, cached=had))
         workshop = Workshop(
@@ -139,12 +139,22 @@ def build_project(
 def _compiled(
     project: Project, plans: Sequence[Sequence[VariantPlan]], source: PartSource, workshop: Workshop, *, cached: bool
 ) -> Generator[Group, None, None]:
-    """Compile the variants of all toolkits at the same time; yield each group when it is whole."""
+    """Compile the variants of all toolkits at the same time; yield each group when it is whole.
+
+    A source that does not compile stops all. A toolkit that cannot be had does not keep the others from their end.
+    """
+    lacking: list[EnvironmentProblemError] = []
     with ThreadPoolExecutor(max_workers=len(plans)) as pool:
         futures: dict[Future[None], Group] = {}
         try:
             for of_toolkit in plans:
-                group = Group.prepare(project, of_toolkit, source)
+                try:
+                    group = Group.prepare(project, of_toolkit, source)
+                except EnvironmentProblemError as error:
+                    lacking.append(error)
+                    if len(plans) > 1:
+                        _logger.warning("%s: %s", of_toolkit[0].name, error.what)
+                    continue
                 futures[pool.submit(group.compile, workshop, cached=cached)] = group
             for future in as_completed(futures):
                 future.result()
@@ -152,6 +162,8 @@ def _compiled(
         except BaseException:
             workshop.processes.stop()
             raise
+    if lacking:
+        raise lacking[0]
 
 
 def _compiles(plans: Sequence[Sequence[VariantPlan]]) -> bool:

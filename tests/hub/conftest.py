@@ -21,7 +21,10 @@ class Server(SimpleHTTPRequestHandler):
 
     broken: ClassVar[dict[str, Callable[[Server], None]]] = {}
 
+    requests: ClassVar[list[str]] = []
+
     def do_GET(self) -> None:
+        self.requests.append(self.path)
         for ending, answer in self.broken.items():
             if self.path.endswith(ending):
                 answer(self)
@@ -77,6 +80,20 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], str]]:
     for server in servers:
         server.shutdown()
         server.server_close()
+
+
+@pytest.fixture
+def requests_made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the paths that the servers are asked for."""
+    made: list[str] = []
+    monkeypatch.setattr(Server, "requests", made)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what is remembered of hubs apart from the user's, and from other tests with the same port."""
+    monkeypatch.setenv("KERNELYARD_STATE", str(tmp_path / "state"))
 
 
 @pytest.fixture

@@ -26,9 +26,13 @@ _COMMANDS = {
     "clean": "Remove the files that `generate` wrote.",
     "config": "Validate a manifest, or show what it means.",
     "demo": "The whole way in one command: build, check, publish, load, run.",
+    "export": "Put a kernel into one file, to carry it where there is no network.",
     "explain": "Say what a code such as KY203 means.",
     "generate": "Write the CMake project of a kernel, for pip and for CMake.",
     "get": "Fetch a kernel from a hub and load it.",
+    "hub": "Look after a static hub: verify, clean, mirror; keys to sign with.",
+    "import": "Put what `export` wrote into a hub.",
+    "info": "Say what a kernel is.",
     "init": "Make a kernel project that builds, tests and loads as it is.",
     "push": "Publish what is in build/ to a hub.",
     "rebuild": "Build a variant again from what it was built from, and compare.",
@@ -37,7 +41,12 @@ _COMMANDS = {
     "test": "Run a kernel's own tests against each variant that was built.",
     "toolchain": "Show, lock, fetch and verify what variants are built with.",
     "variants": "List the variants that a kernel should have.",
+    "versions": "List the versions and releases of a kernel, and what of them runs here.",
+    "yank": "Withdraw a release.",
 }
+
+#: Where a word of Python's cannot be the name of a module.
+_MODULES = {"import": "import_bundle", "export": "export_bundle"}
 
 
 class _LazyGroup(click.Group):
@@ -49,7 +58,7 @@ class _LazyGroup(click.Group):
         del ctx
         if cmd_name not in _COMMANDS:
             return None
-        loaded: click.Command = import_module(f"kernelyard.cli.{cmd_name}").command
+        loaded: click.Command = import_module(f"kernelyard.cli.{_MODULES.get(cmd_name, cmd_name)}").command
         return loaded
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -11,7 +11,7 @@ __all__ = ["command"]
 
 @click.command("get")
 @click.argument("repo", metavar="ORG/NAME")
-@click.option("--version", type=click.IntRange(min=0), help="Major version: the head of branch vN.")
+@click.option("--version", metavar="SPEC", help="N for the newest of version N, X.Y.Z, or a range: '>=1.1,<1.3'.")
 @click.option("--revision", help="A branch, a tag, or a revision's id or the beginning of it.")
 @click.option("--backend", help="Only variants of this backend, such as cpu.")
 @click.option("--hub", metavar="URL_OR_PATH", help="The hub; KERNELYARD_HUB by default.")
@@ -19,7 +19,7 @@ __all__ = ["command"]
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
     repo: str,
-    version: int | None,
+    version: str | None,
     revision: str | None,
     backend: str | None,
     hub: str | None,

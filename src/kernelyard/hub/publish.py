@@ -24,9 +24,23 @@ from kernelyard.hub.refs import Refs
 from kernelyard.hub.static import FORMAT, DirectoryReader, StaticHub, blob_path, copy_verified, kernel_path
 from kernelyard.store import open_regular, writing
 
-__all__ = ["change_refs", "has_blob", "make_hub", "plan", "publish", "put", "put_blob", "read_refs", "yank"]
+__all__ = [
+    "ASIDE",
+    "change_refs",
+    "has_blob",
+    "locked_refs",
+    "make_hub",
+    "now",
+    "plan",
+    "publish",
+    "put",
+    "put_blob",
+    "read_refs",
+    "yank",
+]
 
-_ASIDE = ".aside"
+#: What is half-made, in a hub's folder.
+ASIDE = ".aside"
 _CHUNK = 1 << 20
 _LOCK_TIMEOUT_S = 300
 _ELSEWHERE = "publish to"
@@ -84,7 +98,7 @@ def yank(root: Path, repo: str, release: str, reason: str | None) -> bool:
     StaticHub(DirectoryReader(root)).refs(repo)  # says what is missing, before a lock is made
     tag = release_tag(release.removeprefix("v"))
     with writing(root, elsewhere=_ELSEWHERE):
-        return change_refs(root, repo, lambda refs: refs.withdrawn(tag, reason, _now()))
+        return change_refs(root, repo, lambda refs: refs.withdrawn(tag, reason, now()))
 
 
 def _next(root: Path, refs: Refs, publication: Publication, id_: str) -> Refs:
@@ -99,14 +113,14 @@ def _next(root: Path, refs: Refs, publication: Publication, id_: str) -> Refs:
             hint="look at what was published, then push again",
             place=Place(str(root)),
         )
-    after = refs.moved(branch, id_, _now())
+    after = refs.moved(branch, id_, now())
     if index.release is not None:
         tag = release_tag(index.release)
         there = refs.tags.get(tag)
         if there is not None and there != id_:
             found = StaticHub(DirectoryReader(root)).resolve(refs.kernel, revision=there)
             check_release(tag, found.index, index)
-        after = after.tagged(tag, id_, _now())
+        after = after.tagged(tag, id_, now())
     return after
 
 
@@ -144,7 +158,7 @@ def make_hub(root: Path) -> None:
     if not marker.is_file():
         root.mkdir(parents=True, exist_ok=True)
         # Another publisher may be making the same hub at this moment: its file aside does not count.
-        others = [path.name for path in root.iterdir() if path.name not in {_ASIDE, "hub.json"}]
+        others = [path.name for path in root.iterdir() if path.name not in {ASIDE, "hub.json"}]
         if others and not marker.is_file():
             raise InputError(
                 "KY507",
@@ -210,7 +224,7 @@ def _read(source: Path) -> Iterator[bytes]:
 
 
 def _aside(root: Path) -> Path:
-    folder = root / _ASIDE
+    folder = root / ASIDE
     folder.mkdir(exist_ok=True)
     return folder / uuid.uuid4().hex
 
@@ -220,7 +234,8 @@ def _rename(aside: Path, final: Path) -> None:
     os.replace(aside, final)  # noqa: PTH105 - the tests watch this very step
 
 
-def _now() -> str:
+def now() -> str:
+    """Return the time as logs have it."""
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -240,7 +255,7 @@ def read_refs(root: Path, repo: str) -> Refs:
 
 def change_refs(root: Path, repo: str, change: Callable[[Refs], Refs]) -> bool:
     """Change the refs of a kernel under its lock; answer whether they are others now."""
-    with _locked(root / kernel_path(repo) / ".refs.lock"):
+    with locked_refs(root, repo):
         before = read_refs(root, repo)
         after = change(before)
         if after == before:
@@ -250,9 +265,15 @@ def change_refs(root: Path, repo: str, change: Callable[[Refs], Refs]) -> bool:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked_refs(root: Path, repo: str) -> Iterator[None]:
+    """Hold the lock of a kernel's refs.
+
+    Raises:
+        EnvironmentProblemError: Somebody else holds it for minutes, or the file system has no locks (KY510).
+    """
     from filelock import FileLock, Timeout
 
+    path = root / kernel_path(repo) / ".refs.lock"
     lock = FileLock(path)
     try:
         lock.acquire(timeout=_LOCK_TIMEOUT_S)

@@ -14,6 +14,7 @@ from kernelyard.errors import EnvironmentProblemError, InputError, MissingError,
 from kernelyard.formats.fields import parse_json_object
 from kernelyard.formats.index import FileEntry, Index
 from kernelyard.formats.wanted import Wanted
+from kernelyard.hub.memory import Memory
 from kernelyard.hub.protocol import Publication, Published, PublishingHub, Revision, check_repo
 from kernelyard.hub.refs import VERSION_BRANCH, Refs
 from kernelyard.store import open_regular
@@ -160,6 +161,8 @@ class StaticHub(PublishingHub):
                 hint=f"did you mean {refs.kernel}?",
                 place=Place(path),
             )
+        if not self.is_local:
+            Memory.default().check(self.location, refs)
         return refs
 
     def check_format(self) -> None:

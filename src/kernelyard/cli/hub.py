@@ -1,0 +1,162 @@
+"""``kernelyard hub``: looking after a static hub."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kernelyard.cli.output import emit_json, size_text
+from kernelyard.errors import InputError
+
+if TYPE_CHECKING:
+    from kernelyard.hub.static import StaticHub
+
+__all__ = ["command"]
+
+_VERIFICATION_FAILED = 4
+
+
+class _Days(click.FloatRange):
+    name = "days"
+
+
+_DAYS = _Days(min=0)
+
+
+@click.group("hub")
+def command() -> None:
+    """Look after a static hub: verify it, clean it, mirror kernels into it."""
+
+
+@command.command("verify")
+@click.argument("repos", metavar="[ORG/NAME]...", nargs=-1)
+@click.option("--hub", metavar="URL_OR_PATH", help="The hub; KERNELYARD_HUB by default.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def verify(repos: tuple[str, ...], hub: str | None, *, as_json: bool) -> int:
+    """Read and hash all that a static hub holds, or that of some kernels; over HTTP they have to be named."""
+    from kernelyard.hub.verify import verify_hub
+
+    report = verify_hub(_static(hub), repos)
+    if as_json:
+        emit_json(
+            {
+                "kernels": list(report.kernels),
+                "revisions": report.revisions,
+                "files": report.files,
+                "size": report.size,
+                "cleaned": report.cleaned,
+                "findings": [{"where": one.where, "what": one.what} for one in report.findings],
+            }
+        )
+    else:
+        for finding in report.findings:
+            click.echo(finding)
+        said = f"{len(report.findings)} findings" if report.findings else "in order"
+        counts = f"{len(report.kernels)} kernels, {report.revisions} revisions, {report.files} files"
+        click.echo(f"{said}: {counts}, {size_text(report.size)}")
+    return _VERIFICATION_FAILED if report.findings else 0
+
+
+@command.command("gc")
+@click.option("--hub", metavar="PATH", help="The hub's folder; KERNELYARD_HUB by default.")
+@click.option("--grace", type=_DAYS, default=7, show_default=True, help="What nothing names stays this long.")
+@click.option("--superseded", type=_DAYS, help="Remove revisions too, this long after they were replaced; see below.")
+@click.option("--dry-run", is_flag=True, help="Count only.")
+@click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")
+def gc(hub: str | None, *, grace: float, superseded: float | None, dry_run: bool, as_json: bool) -> None:
+    """Remove what nothing in the hub names any more: what publishers that were killed have left.
+
+    All revisions that a branch or a release is or was at stay, for locks may name them. With --superseded those go that
+    no branch or release is at; locks of them no longer load.
+    """
+    from kernelyard.hub.clean import DAY_S, clean_hub
+
+    target = _folder(hub)
+    older = None if superseded is None else superseded * DAY_S
+    done = clean_hub(target, grace_s=grace * DAY_S, superseded_s=older, dry_run=dry_run)
+    if as_json:
+        emit_json({"revisions": done.revisions, "files": done.files, "half-made": done.aside, "size": done.size})
+        return
+    said = "would be removed" if dry_run else "removed"
+    counts = f"{done.revisions} revisions, {done.files} files, {done.aside} half-made files"
+    click.echo(f"{said}: {counts}, {size_text(done.size)}")
+
+
+@command.command("mirror")
+@click.argument("source", metavar="FROM")
+@click.argument("target", metavar="TO")
+@click.argument("repos", metavar="[ORG/NAME]...", nargs=-1)
+@click.option("--version", "versions", metavar="SPEC", multiple=True, help="1, or '>=1.1,<1.3'; all by default.")
+@click.option("--variant", "variants", metavar="GLOB", multiple=True, help="Only these variants; all by default.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was copied as JSON.")
+def mirror(
+    source: str,
+    target: str,
+    repos: tuple[str, ...],
+    versions: tuple[str, ...],
+    variants: tuple[str, ...],
+    *,
+    as_json: bool,
+) -> None:
+    """Copy kernels from a hub of any kind into the static hub in the folder TO; all kernels of a folder by default."""
+    from kernelyard.hub import open_hub
+    from kernelyard.hub.mirror import Selection
+    from kernelyard.hub.mirror import mirror as copy
+
+    origin, root = open_hub(source), _folder(target)
+    done = [copy(origin, root, Selection(repo, versions, variants)) for repo in repos or _all_kernels(origin)]
+    if as_json:
+        emit_json(
+            [
+                {"repo": one.repo, "refs": list(one.refs), "files": one.files, "size": one.size, "changed": one.changed}
+                for one in done
+            ]
+        )
+        return
+    for one in done:
+        click.echo(f"{one.repo} {', '.join(one.refs)}: {one.files} files, {size_text(one.size)} copied")
+
+
+@command.command("forget")
+@click.argument("repo", metavar="ORG/NAME")
+@click.option("--hub", metavar="URL", help="The hub; KERNELYARD_HUB by default.")
+def forget(repo: str, hub: str | None) -> None:
+    """Forget how far this machine has seen the history of a kernel, after its hub was restored or made anew."""
+    from kernelyard.hub import open_hub
+    from kernelyard.hub.memory import Memory
+    from kernelyard.hub.protocol import check_repo
+
+    location = open_hub(hub).location
+    known = Memory.default().forget(location, check_repo(repo))
+    click.echo(f"{'forgotten' if known else 'nothing was known'}: {repo} on {location}")
+
+
+def _all_kernels(hub: object) -> tuple[str, ...]:
+    from kernelyard.hub.static import StaticHub
+    from kernelyard.hub.verify import kernels_in
+
+    if not isinstance(hub, StaticHub):
+        raise InputError("KY505", "the kernels of this hub cannot be listed", hint="name them: org/name")
+    return kernels_in(hub)
+
+
+def _static(location: str | None) -> StaticHub:
+    from kernelyard.hub import open_hub
+    from kernelyard.hub.static import StaticHub
+
+    if not (location or os.environ.get("KERNELYARD_HUB")):
+        raise InputError("KY506", "no hub is named", hint="pass --hub, or set KERNELYARD_HUB")
+    hub = open_hub(location)
+    if not isinstance(hub, StaticHub):
+        raise InputError("KY506", f"{hub.location} is no static hub", hint="name a folder or an http(s) address")
+    return hub
+
+
+def _folder(location: str | None) -> Path:
+    hub = _static(location)
+    if not hub.is_local:
+        raise InputError("KY506", f"{hub.location} cannot be changed over HTTP", hint="name the folder of the hub")
+    return Path(hub.location)

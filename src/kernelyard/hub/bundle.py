@@ -1,0 +1,128 @@
+"""Single-file bundles: kernels on their way to where there is no network.
+
+A bundle is an uncompressed tar of a static hub with the chosen kernels, its members in the order of their names and
+without times, owners and permissions: the same kernels are the same bytes.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tarfile
+import tempfile
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from kernelyard.errors import InputError, Place
+from kernelyard.hub.mirror import Mirrored, Selection, mirror, time_in_log
+from kernelyard.hub.protocol import Hub, check_repo
+from kernelyard.hub.publish import ASIDE, make_hub
+from kernelyard.hub.static import DirectoryReader, StaticHub
+from kernelyard.hub.verify import kernels_in
+from kernelyard.store import writing
+
+__all__ = ["export_bundle", "import_bundle"]
+
+_MEMBER = re.compile(
+    r"hub\.json"
+    r"|blobs/sha256/[0-9a-f]{2}/[0-9a-f]{64}"
+    r"|kernels/(?P<repo>[^/]+/[^/]+)/(refs\.json|revisions/[0-9a-f]{64}/index\.json)",
+    re.ASCII,
+)
+_LARGEST_DOCUMENT = 64 << 20
+
+
+def export_bundle(source: Hub, selections: Sequence[Selection], path: Path) -> tuple[Mirrored, ...]:
+    """Write kernels of a hub into one file.
+
+    Args:
+        source: A hub of any kind.
+        selections: What of which kernels.
+        path: The file; one that is there is replaced when the new one is whole.
+
+    Raises:
+        KernelyardError: What :func:`kernelyard.hub.mirror.mirror` raises.
+    """
+    with (
+        writing(path.parent, elsewhere="export to"),
+        tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=f".{path.name}.") as folder,
+    ):
+        hub = Path(folder) / "hub"
+        done = tuple(mirror(source, hub, selection, time_of=time_in_log) for selection in selections)
+        aside = Path(folder) / "bundle"
+        with tarfile.open(aside, "x", format=tarfile.GNU_FORMAT) as tar:
+            for name in sorted(_members(hub)):
+                member = tarfile.TarInfo(name)
+                member.size = (hub / name).stat().st_size
+                with (hub / name).open("rb") as content:
+                    tar.addfile(member, content)
+        aside.replace(path)
+    return done
+
+
+def import_bundle(path: Path, root: Path) -> tuple[Mirrored, ...]:
+    """Put what is in a bundle into a static hub, each byte verified as if it came from a hub.
+
+    Args:
+        path: The bundle.
+        root: The folder of the hub; a new one is made.
+
+    Raises:
+        InputError: It is no bundle, or holds something else too (KY516).
+        KernelyardError: What :func:`kernelyard.hub.mirror.mirror` raises.
+    """
+    with writing(root, elsewhere="import into"):
+        make_hub(root)
+        folder = root / ASIDE / f"import-{uuid.uuid4().hex}"
+        try:
+            with _opened(path) as tar:
+                _unpack(tar, folder, path)
+            hub = StaticHub(DirectoryReader(folder))
+            hub.check_format()
+            repos = kernels_in(hub)
+            selections = [Selection(repo) for repo in repos]
+            return tuple(mirror(hub, root, selection, time_of=time_in_log) for selection in selections)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _members(hub: Path) -> Iterator[str]:
+    for path in hub.rglob("*"):
+        name = path.relative_to(hub).as_posix()
+        if path.is_file() and _MEMBER.fullmatch(name):
+            yield name
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tarfile.TarFile]:
+    try:
+        with tarfile.open(path, "r:") as tar:
+            yield tar
+    except (tarfile.TarError, EOFError) as error:
+        raise InputError(
+            "KY516", f"not a bundle: {error}", hint="`kernelyard export` writes one", place=Place(str(path))
+        ) from None
+
+
+def _unpack(tar: tarfile.TarFile, folder: Path, path: Path) -> None:
+    for member in tar:
+        known = _MEMBER.fullmatch(member.name)
+        if known is None or not member.isreg():
+            what = f"a bundle does not hold such a thing: {member.name!r}"
+            raise InputError("KY516", what, hint="do not trust its sender", place=Place(str(path)))
+        if known["repo"] is not None:
+            check_repo(known["repo"])
+        if not member.name.startswith("blobs/") and member.size > _LARGEST_DOCUMENT:
+            raise InputError("KY516", f"{member.name} is larger than 64 MiB", place=Place(str(path)))
+        content = tar.extractfile(member)
+        assert content is not None  # noqa: S101 - it is a file
+        _write(content, folder / member.name)
+
+
+def _write(content: IO[bytes], destination: Path) -> None:
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    with destination.open("xb") as file:
+        shutil.copyfileobj(content, file)

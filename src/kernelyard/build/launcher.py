@@ -34,6 +34,9 @@ def main(command: list[str]) -> int:
     except OSError:
         return _stopped()
     cache = os.environ.pop("KERNELYARD_OBJECT_CACHE", "")
+    address = os.environ.get("SCCACHE_SERVER_UDS")
+    if cache and address and _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM).connect_ex(address):
+        cache = ""  # its server has died, and a client would start one that nobody ends
     while True:
         answer = _line(connection).split()
         if not answer or answer[0] != b"go":

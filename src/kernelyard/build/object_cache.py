@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sysconfig
 import tempfile
@@ -25,13 +26,16 @@ __all__ = ["CacheUse", "ObjectCache", "object_cache"]
 
 _logger = logging.getLogger("kernelyard.build")
 
-_SERVER = ("SCCACHE_SERVER_UDS", "SCCACHE_SERVER_PORT")
+_ADDRESS = "SCCACHE_SERVER_UDS"
+_SERVER = (_ADDRESS, "SCCACHE_SERVER_PORT")
 _LOG = ("SCCACHE_LOG", "SCCACHE_ERROR_LOG")
 _RESULT = re.compile(r"\[([^\]/]+)\]: compile result: cache (hit|miss)")
 _TIMEOUT_S = 60
 _PAUSE_S = 0.01
+#: The first number of a file descriptor that shells leave to others.
+_FREE = 3
 #: A server that is killed when the other end of its standard input is gone, whatever has become of that.
-_UNTIL_WE_END = 'exec 3<&0; { read -r _ <&3; kill -9 $$; } & exec "$0" < /dev/null 3<&-'
+_UNTIL_WE_END = 'exec {fd}<&0; {{ read -r _ <&{fd}; kill -9 $$; }} & exec "$0" < /dev/null {fd}<&-'
 #: The longest path of a Unix socket, less some.
 _LONGEST = 100
 
@@ -71,6 +75,8 @@ class ObjectCache:
 
     def use(self) -> CacheUse:
         """Return its use since the build began; of a server that others use too, theirs included."""
+        if not _listens(self._settings):
+            return CacheUse(0, 0)
         now = _use(self.program, self._settings)
         return CacheUse(now.hits - self._before.hits, now.misses - self._before.misses)
 
@@ -114,7 +120,7 @@ def object_cache(lock: int | None = None) -> Iterator[ObjectCache | None]:
             _logger.warning("compiling without a cache of objects: the path of TMPDIR is too long for its socket")
             yield None
             return
-        settings = {**own, "SCCACHE_SERVER_UDS": str(address)}
+        settings = {**own, _ADDRESS: str(address)}
         log = None if any(variable in own for variable in _LOG) else Path(name) / "log"
         with _server(program, settings, log, lock) as refusal:
             if refusal is not None:
@@ -132,7 +138,7 @@ def _server(program: Path, settings: dict[str, str], log: Path | None, lock: int
     with tempfile.TemporaryFile() as said:
         try:
             process = subprocess.Popen(
-                ["/bin/sh", "-c", _UNTIL_WE_END, program],
+                ["/bin/sh", "-c", _UNTIL_WE_END.format(fd=_FREE if lock != _FREE else _FREE + 1), program],
                 env=environment,
                 stdin=subprocess.PIPE,
                 stdout=said,
@@ -144,9 +150,10 @@ def _server(program: Path, settings: dict[str, str], log: Path | None, lock: int
             yield f"sccache cannot be run: {error.strerror}"
             return
         try:
-            if _is_ready(process, Path(settings["SCCACHE_SERVER_UDS"])):
+            if _is_ready(process, Path(settings[_ADDRESS])):
                 yield None
-                _ask(program, settings, "--stop-server")
+                if process.poll() is None:  # else asking would start another one
+                    _ask(program, settings, "--stop-server")
             else:
                 said.seek(0)
                 lines = said.read().decode(errors="replace").strip().splitlines()
@@ -165,6 +172,14 @@ def _is_ready(process: subprocess.Popen[bytes], address: Path) -> bool:
             return True
         time.sleep(_PAUSE_S)
     return False
+
+
+def _listens(settings: dict[str, str]) -> bool:
+    """Whether there is still a server; its clients would start one that nobody ends."""
+    if _ADDRESS not in settings:
+        return True
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        return connection.connect_ex(settings[_ADDRESS]) == 0
 
 
 def _use(program: Path, settings: dict[str, str]) -> CacheUse:

@@ -25,16 +25,21 @@ from kernelyard.build.toolchain_lock import (
     Change,
     changes,
     check_current,
+    check_request,
+    lock_command,
     read_lock,
+    replaced_lock,
     requests,
     write_lock,
 )
 from kernelyard.errors import InputError, KernelyardError, MissingError, VerificationError
 from kernelyard.formats.toolchain_lock import LockedVariant, Request, ToolchainLock, Use
+from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
+from kernelyard.project.plan import plan_variant
 from kernelyard.project.sources import read_project
 from kernelyard.toolchain.host import Tools
-from kernelyard.toolchain.trust import known_wheels
+from kernelyard.toolchain.trust import known_packages, known_wheels
 
 #: Takes the digest of a lock, or None.
 See = Callable[[str | None], dict[str, Any]]
@@ -43,6 +48,7 @@ A, B = "a" * 64, "b" * 64
 CPU = "torch-stable-abi211-cpu-x86_64-linux"
 CUDA = "torch-stable-abi211-cu130-x86_64-linux"
 REQUEST = Request("cpu", None, Version("2.11"), Version("2.11"))
+CUDA_REQUEST = replace(REQUEST, backend="cuda", cuda=Version("13.0"))
 USES = {"compiler": Use("g++ 12", A), "torch": Use("torch 2.11.0", A)}
 LOCK = ToolchainLock(
     kernelyard=__version__,
@@ -51,7 +57,7 @@ LOCK = ToolchainLock(
     selection=(),
     archives={},
     parts={},
-    variants={CPU: LockedVariant(REQUEST, USES), CUDA: LockedVariant(REQUEST, USES)},
+    variants={CPU: LockedVariant(REQUEST, USES), CUDA: LockedVariant(CUDA_REQUEST, USES)},
 )
 
 
@@ -75,6 +81,71 @@ def test_a_project_without_a_lock_says_how_to_make_one(tmp_path: Path) -> None:
     assert "kernelyard toolchain lock" in error.hint
 
 
+def stand_in_for_the_lock(folder: Path, kind: str) -> None:
+    path = folder / "toolchain.lock"
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "socket":
+            with socket.socket(socket.AF_UNIX) as listening:
+                listening.bind(os.path.relpath(path))
+        case "folder":
+            path.mkdir()
+        case "device":
+            path.symlink_to("/dev/zero")
+        case "loop":
+            path.symlink_to("toolchain.lock")
+        case "large":
+            path.touch()
+            os.truncate(path, 1 << 40)
+        case _:
+            path.write_bytes(b"\0")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "folder", "device", "loop", "large", "zero"])
+def test_what_is_no_lock_is_neither_waited_for_nor_read_to_its_end(tmp_path: Path, kind: str) -> None:
+    stand_in_for_the_lock(tmp_path, kind)
+    error = failure(lambda: read_lock(tmp_path), InputError)
+    assert error.code == "KY352"
+    assert error.place is not None
+    assert error.place.path == str(tmp_path / "toolchain.lock")
+    assert kind == "zero" or "toolchain lock`" in error.hint
+
+
+def test_a_link_that_leads_nowhere_is_told_as_that(tmp_path: Path) -> None:
+    (tmp_path / "toolchain.lock").symlink_to("nowhere")
+    error = failure(lambda: read_lock(tmp_path), MissingError)
+    assert (error.code, "a link that leads nowhere" in error.what) == ("KY353", True)
+    write_lock(tmp_path, LOCK)
+    assert read_lock(tmp_path) == LOCK
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
+def test_before_anything_is_fetched_it_shows_that_no_lock_can_be_written(tmp_path: Path, kind: str) -> None:
+    stand_in_for_the_lock(tmp_path, kind)
+    assert failure(lambda: replaced_lock(tmp_path), InputError).code == "KY352"
+
+
+def test_the_lock_that_is_replaced_is_known_where_it_can_be_read(tmp_path: Path) -> None:
+    assert replaced_lock(tmp_path) is None
+    write_lock(tmp_path, LOCK)
+    assert replaced_lock(tmp_path) == LOCK
+    (tmp_path / "toolchain.lock").write_text("<<<<<<< HEAD\n")
+    assert replaced_lock(tmp_path) is None
+
+
+def test_a_variant_that_is_not_locked_is_locked_with_the_others(sample: Callable[[str], Path]) -> None:
+    project = read_project(sample("tiny"))
+    plan = plan_variant(project, VariantName.parse(CPU), Version("2.11"))
+    lock = replace(LOCK, variants={}, selection=("*-cu130-*", "x"))
+    error = failure(lambda: check_request(lock, plan), InputError)
+    assert (error.code, "does not have this variant" in error.what) == ("KY354", True)
+    assert f"`kernelyard toolchain lock --variant '*-cu130-*' --variant x --variant {CPU}`" in error.hint
+    assert lock_command(LOCK) == "kernelyard toolchain lock"
+    assert lock_command(LOCK, CPU) == f"kernelyard toolchain lock --variant '*' --variant {CPU}"
+    assert lock_command(replace(LOCK, platform="aarch64-linux")).endswith(" --platform aarch64-linux")
+
+
 def test_a_lock_of_now_is_current() -> None:
     check_current(LOCK, "x86_64-linux")
 
@@ -84,14 +155,31 @@ def test_a_lock_of_now_is_current() -> None:
     [
         (replace(LOCK, kernelyard="0.0.1"), "x86_64-linux", f"of Kernelyard 0.0.1, and this is {__version__}"),
         (replace(LOCK, templates=A), "x86_64-linux", "projects are generated otherwise"),
-        (LOCK, "aarch64-linux", "for x86_64-linux, not for aarch64-linux"),
     ],
 )
-def test_a_lock_of_another_kernelyard_or_platform_is_outdated(lock: ToolchainLock, platform: str, said: str) -> None:
+def test_a_lock_of_another_kernelyard_is_outdated(lock: ToolchainLock, platform: str, said: str) -> None:
     error = failure(lambda: check_current(lock, platform), InputError)
     assert (error.code, error.exit_code) == ("KY354", 2)
     assert said in error.what
     assert "kernelyard toolchain update" in error.hint
+
+
+def test_a_lock_for_another_platform_is_not_updated_but_replaced() -> None:
+    """`update` keeps the platform."""
+    error = failure(lambda: check_current(LOCK, "aarch64-linux"), InputError)
+    assert (error.code, error.exit_code) == ("KY354", 2)
+    assert "for x86_64-linux, not for aarch64-linux" in error.what
+    assert "toolchain update" not in error.hint
+    assert "--platform x86_64-linux" in error.hint
+    assert "`kernelyard toolchain lock --platform aarch64-linux`" in error.hint
+
+
+def test_a_lock_that_names_another_package_than_the_pinned_one_is_refused() -> None:
+    package = next(iter(known_packages().values()))
+    check_current(replace(LOCK, archives={package.file: package}), "x86_64-linux")
+    lock = replace(LOCK, archives={package.file: replace(package, sha256=A)})
+    error = failure(lambda: check_current(lock, "x86_64-linux"), VerificationError)
+    assert (error.code, error.place) == ("KY351", ("toolchain.lock", None, None, f"archives.{package.file}"))
 
 
 def test_a_lock_that_names_another_wheel_than_the_known_one_is_refused() -> None:
@@ -217,6 +305,7 @@ def test_a_build_from_a_lock_sees_nothing_of_the_user(see: See) -> None:
     environment = seen["environment"]
     assert environment.keys() - {"TMPDIR", "LC_CTYPE"} == {
         *("PATH", "TZ", "LC_ALL", "SOURCE_DATE_EPOCH", "NINJA_STATUS"),
+        *("KERNELYARD_PYTHON", "KERNELYARD_LAUNCHER"),  # in front of compilers, which see them and take no notice
         *WITHOUT_TRANSLATION,
     }
     assert (environment["PATH"], environment["LC_ALL"], environment["TZ"]) == (os.defpath, "C", "UTC")

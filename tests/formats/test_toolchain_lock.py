@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kernelyard.errors import InputError
 from kernelyard.formats.toolchain_lock import Ingredient, LockedPart, LockedVariant, Request, ToolchainLock, Use
@@ -134,7 +136,29 @@ def with_(value: object, *keys: str) -> Callable[[dict[str, Any]], None]:
         (without("parts", PART), f"variants.{NAME}.uses.torch", "there is no part"),
         (with_(A, "parts", PART, "tree"), f"variants.{NAME}.uses.torch", "its digest is not that of the part"),
         (without("parts", PART, "tree"), f"parts.{PART}.tree", "missing"),
-        (with_([], "parts", PART, "archives"), f"archives.{WHEEL}", "nothing uses it"),
+        (with_([], "parts", PART, "archives"), f"parts.{PART}.archives", "a part is taken from archives"),
+        (with_([PACKAGE], "parts", PART, "archives"), f"archives.{WHEEL}", "nothing uses it"),
+        (with_([PACKAGE, "x.whl"], "parts", PART, "archives"), f"parts.{PART}", "there is no archive 'x.whl'"),
+        (with_(0, "format"), "format", "no such format: 0"),
+        (with_("x86_64-solaris", "platform"), "platform", "'x86_64-solaris' is none of aarch64-linux, x86_64-linux"),
+        (with_("aarch64-linux", "platform"), f"variants.{NAME}", "not a variant for aarch64-linux"),
+        (with_(["x86_64-linux"], "platform"), "platform", "expected str, found list"),
+        (with_("cuda", "variants", NAME, "request", "backend"), f"variants.{NAME}.request", "another backend"),
+        (with_("13.0", "variants", NAME, "request", "cuda"), f"variants.{NAME}.request", "another backend"),
+        (
+            with_("rocm", "variants", NAME, "request", "backend"),
+            f"variants.{NAME}.request.backend",
+            "none of cpu, cuda",
+        ),
+        (with_(["../x"], "variants", NAME, "request", "libraries"), f"variants.{NAME}.request.libraries", "not a name"),
+        (with_("\x1b[2J", "variants", NAME, "uses", "floor", "what"), f"variants.{NAME}.uses.floor.what", "for people"),
+        (with_("pin", "archives", WHEEL, "trust"), f"archives.{WHEEL}.trust", "nothing of the kind 'wheel' has 'pin'"),
+        (with_("index", "archives", PACKAGE, "trust"), f"archives.{PACKAGE}.trust", "nothing of the kind 'debian' has"),
+        (with_(None, "archives", WHEEL, "record"), f"archives.{WHEEL}.record", "wheels have one"),
+        (with_(A, "archives", PACKAGE, "record"), f"archives.{PACKAGE}.record", "packages have none"),
+        (with_(None, "archives", PACKAGE, "sha256"), f"archives.{PACKAGE}.sha256", "missing"),
+        (with_("../torch", "archives", WHEEL, "name"), f"archives.{WHEEL}.name", "not a name: '../torch'"),
+        (with_({}, "archives", "\x1b[2J"), "archives", "not a name"),
         (without("variants", NAME, "uses", "torch"), f"parts.{PART}", "nothing uses it"),
         (with_({}, "parts", "../../etc"), "parts", "not a relative path"),
         (with_({}, "parts", "a"), "parts", "not the id of a part: 'a'"),
@@ -158,11 +182,117 @@ def test_what_is_wrong_is_said_with_its_place(change: Callable[[dict[str, Any]],
     assert said in caught.value.what
 
 
-def test_a_merge_conflict_is_reported_with_its_line() -> None:
+@pytest.mark.parametrize("marker", ["<<<<<<< HEAD\n", "<<<<<<< HEAD\r\n", "||||||| 1234567\n", ">>>>>>> theirs\n"])
+def test_a_merge_conflict_is_reported_with_its_line_and_the_way_out(marker: str) -> None:
     with pytest.raises(InputError) as caught:
-        read(TEXT.replace('"format"', "<<<<<<< HEAD\n"))
-    assert caught.value.place is not None
-    assert caught.value.place.line == 6
+        read(TEXT.replace('"format"', f'{marker}"format"'))
+    assert caught.value.place == ("toolchain.lock", 6, 1, None)
+    assert "conflict" in caught.value.what
+    assert "`kernelyard toolchain update`" in caught.value.hint
+
+
+@pytest.mark.parametrize("file", ["a/x.whl", "../x.whl", "x.whl\0", "/x.whl", "x.deb", "x.whl/", "C:x.whl", "x\n.whl"])
+def test_an_archive_is_called_as_its_kind_is(file: str) -> None:
+    document = json.loads(TEXT)
+    document["archives"][file] = document["archives"].pop(WHEEL)
+    document["parts"][PART]["archives"] = [file]
+    with pytest.raises(InputError) as caught:
+        read(json.dumps(document))
+    assert caught.value.code == "KY352"
+    assert repr(file) in caught.value.what
+
+
+# Whatever stands in it
+
+
+def places(value: object, *above: str | int) -> Iterator[tuple[str | int, ...]]:
+    yield above
+    items: Iterable[tuple[str | int, object]] = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
+    for key, inner in items:
+        yield from places(inner, *above, key)
+
+
+def put(document: Any, place: tuple[str | int, ...], value: object) -> Any:
+    if not place:
+        return value
+    document[place[0]] = put(document[place[0]], place[1:], value)
+    return document
+
+
+PLACES = list(places(json.loads(TEXT)))
+ODD = [
+    "",
+    "/",
+    "..",
+    "../../etc/passwd",
+    "\0",
+    "\x1b]0;x\x07",
+    "\ud800",
+    "x" * 70_000,
+    -1,
+    0,
+    1,
+    10**18,
+    0.5,
+    1e400,
+    True,
+]
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**18), 10**18) | st.floats() | st.text() | st.sampled_from(ODD),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+def refused_with_its_place(document: object) -> bool:
+    """Read a document that may be anything: it is read and means what it says, or is refused in words for people."""
+    lock, error = None, None
+    try:
+        lock = read(json.dumps(document))
+    except InputError as caught:
+        error = caught
+    if lock is not None:
+        assert read(lock.to_json()) == lock
+        return False
+    assert error is not None
+    assert error.place is not None
+    assert (error.code, error.place.path) == ("KY352", "toolchain.lock")
+    assert str(error.place).isprintable()
+    assert error.what.isprintable()
+    return True
+
+
+#: Members that may be something else, or nothing; builds and checks hold them against what is there.
+FREE = {"size", "sha256", "what", "selection", "cuda", "torch", "stable-abi", "libraries", "linked"}
+
+
+def test_no_odd_value_anywhere_is_taken_for_something() -> None:
+    for place in PLACES:
+        for value in (None, [], {}, [None], {"": None}, *ODD):
+            document = put(json.loads(TEXT), place, value)
+            refused = refused_with_its_place(document)
+            assert refused or FREE.intersection(place) or document == json.loads(TEXT), (place, value)
+
+
+def test_no_odd_name_anywhere_is_taken_for_something() -> None:
+    for place in PLACES:
+        for name in ("", "/", "..", "a/../b", "\0", "\x1b", "x" * 70_000, "later"):
+            if place and isinstance(place[-1], str):
+                document = json.loads(TEXT)
+                table = document
+                for key in place[:-1]:
+                    table = table[key]
+                table[name] = table.pop(place[-1])
+                assert refused_with_its_place(document) or place[-2] == "uses"
+
+
+@given(st.sampled_from(PLACES), json_values)
+def test_nothing_that_json_can_say_ends_otherwise(place: tuple[str | int, ...], value: object) -> None:
+    refused_with_its_place(put(json.loads(TEXT), place, value))
 
 
 def test_an_archive_that_is_there_twice_is_refused() -> None:

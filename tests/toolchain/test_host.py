@@ -91,6 +91,29 @@ def test_no_compiler_at_all() -> None:
     assert "CXX" in error.hint
 
 
+@pytest.mark.parametrize("launcher", ["ccache", "/usr/lib/ccache/sccache"])
+def test_a_cache_before_the_compiler_in_cxx_is_left_out_and_that_is_said(
+    program: Program, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, launcher: str
+) -> None:
+    path = program()
+    monkeypatch.setenv("CXX", f"{launcher} g++")
+    with caplog.at_level("INFO", "kernelyard"):
+        assert find_compiler().path == path
+    assert f"leaving out {launcher}" in caplog.text
+    monkeypatch.setenv("CXX", f"{launcher} g++-99")
+    error = failure(find_compiler)
+    assert (error.code, "'g++-99', is not there" in error.what) == ("KY321", True)
+
+
+@pytest.mark.parametrize("named", ["g++ -m64", "ccache g++ -O3", "distcc g++", "g++ g++"])
+def test_cxx_is_one_program(program: Program, monkeypatch: pytest.MonkeyPatch, named: str) -> None:
+    program()
+    monkeypatch.setenv("CXX", named)
+    error = failure(find_compiler)
+    assert (error.code, "CXX is one program" in error.what) == ("KY321", True)
+    assert ("cxx-flags" in error.hint, "'ccache'" in error.hint) == (True, False)
+
+
 def test_cxx_names_what_is_not_there(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     program()
     monkeypatch.setenv("CXX", "g++-99")

@@ -34,7 +34,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 @pytest.fixture(scope="module")
 def stubs(store: Store) -> TorchStubs:
-    return provide_torch_stubs(store, Version("2.12.1"), backend="cuda", cpu="x86_64")
+    return provide_torch_stubs(store.provide, Version("2.12.1"), backend="cuda", cpu="x86_64")
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_python_and_openmp_are_offered_behind_libtorch_cpu(kinds: Mapping[str, M
 
 
 def test_a_cpu_variant_is_linked_to_nothing_of_cuda(store: Store, stubs: TorchStubs) -> None:
-    of_cpu = provide_torch_stubs(store, Version("2.12"), backend="cpu", cpu="x86_64")
+    of_cpu = provide_torch_stubs(store.provide, Version("2.12"), backend="cpu", cpu="x86_64")
     assert [path.name for path in of_cpu.libraries] == ["libc10.so", "libtorch.so", "libtorch_cpu.so"]
     assert torch_libraries("cpu") == ("libc10.so", "libtorch.so", "libtorch_cpu.so")
     assert of_cpu.digest == stubs.digest
@@ -104,12 +104,12 @@ def test_a_cpu_variant_is_linked_to_nothing_of_cuda(store: Store, stubs: TorchSt
 
 def test_they_are_made_once(store: Store, stubs: TorchStubs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_stubs, "write_stub", None)
-    assert provide_torch_stubs(store, Version("2.12.1"), backend="cuda", cpu="x86_64") == stubs
+    assert provide_torch_stubs(store.provide, Version("2.12.1"), backend="cuda", cpu="x86_64") == stubs
 
 
 def test_the_digest_is_of_all_names(store: Store, stubs: TorchStubs, monkeypatch: pytest.MonkeyPatch) -> None:
     def digest(version: str = "2.12.1") -> str:
-        return provide_torch_stubs(store, Version(version), backend="cpu", cpu="x86_64").digest
+        return provide_torch_stubs(store.provide, Version(version), backend="cpu", cpu="x86_64").digest
 
     assert digest() == stubs.digest
     found = {digest(), digest("2.11.0"), digest("3.7")}
@@ -129,7 +129,7 @@ def test_the_digest_is_of_all_names(store: Store, stubs: TorchStubs, monkeypatch
     ("version", "cpu"), [(None, "x86_64"), (Version("3.7"), "x86_64"), (Version("2.12"), "aarch64")]
 )
 def test_of_a_torch_that_no_table_knows_they_are_empty(store: Store, version: Version | None, cpu: str) -> None:
-    empty = provide_torch_stubs(store, version, backend="cuda", cpu=cpu)
+    empty = provide_torch_stubs(store.provide, version, backend="cuda", cpu=cpu)
     assert empty.release is None
     assert [path.name for path in empty.libraries] == list(TORCH_LIBRARIES)
     assert [read_elf(path).exported for path in empty.libraries] == [()] * 5

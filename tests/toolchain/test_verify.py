@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,15 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kernelyard.errors import EnvironmentProblemError, VerificationError
-from kernelyard.formats.toolchain_lock import Ingredient, LockedPart, ToolchainLock
+from kernelyard.formats.toolchain_lock import Ingredient, LockedPart, LockedVariant, Request, ToolchainLock, Use
 from kernelyard.formats.versions import Version
 from kernelyard.store import Store
 from kernelyard.toolchain.choose_compiler import choose_compiler
 from kernelyard.toolchain.part import Part
 from kernelyard.toolchain.parts import PartSource, known_torch
 from kernelyard.toolchain.trail import Preview
-from kernelyard.toolchain.trust import check_archives, known_wheels, vouched
-from kernelyard.toolchain.verify import verify_archives, verify_parts
+from kernelyard.toolchain.trust import check_archives, known_packages, known_wheels, vouched
+from kernelyard.toolchain.verify import verify_archives, verify_made, verify_names, verify_parts
 
 if TYPE_CHECKING:
     from tests.toolchain.conftest import IndexServer
@@ -131,8 +132,73 @@ def test_what_was_taken_from_another_wheel_than_the_known_one_is_refused(part: P
     )
     with pytest.raises(VerificationError) as caught:
         check_archives(replace(lock_of(part), archives={other.file: other}))
-    assert (caught.value.code, other.file in caught.value.what) == ("KY351", True)
+    assert caught.value.code == "KY351"
+    assert caught.value.place is not None
+    assert caught.value.place.key == f"archives.{other.file}"
     check_archives(replace(lock_of(part), archives={known().file: known()}))
+
+
+def package() -> Ingredient:
+    return next(iter(known_packages().values()))
+
+
+@pytest.mark.parametrize(
+    "archive",
+    [
+        replace(package(), sha256="0" * 64),
+        replace(package(), version="9"),
+        replace(package(), size=1),
+        replace(package(), file="pool/main/x_1_amd64.deb"),
+        replace(known(), version="9"),
+        replace(known(), name="other"),
+        replace(known(), size=1),
+        replace(known(), file="other-1-py3-none-any.whl"),  # which would vouch for itself
+    ],
+)
+def test_all_that_a_lock_says_of_what_is_known_must_be_so(part: Part, archive: Ingredient) -> None:
+    lock = replace(lock_of(part), archives={archive.file: archive})
+    with pytest.raises(VerificationError) as caught:
+        check_archives(lock)
+    assert caught.value.code == "KY351"
+    assert [(found.name, found.verdict) for found in verify_names(lock)] == [(archive.file, "differs")]
+
+
+def test_what_is_known_and_what_nobody_knows_may_be_in_a_lock(part: Part) -> None:
+    unknown = replace(known(), file="other-1-py3-none-any.whl", trust="first-use")
+    lock = replace(lock_of(part), archives={one.file: one for one in (package(), known(), unknown)})
+    check_archives(lock)
+    assert list(verify_names(lock)) == []
+
+
+def test_a_part_that_was_taken_from_another_package_is_refused_also_by_a_new_lock(part: Part) -> None:
+    assert vouched(package(), part) == package()
+    for other in (replace(package(), sha256="0" * 64), replace(package(), file="pool/x_1_amd64.deb")):
+        with pytest.raises(VerificationError) as caught:
+            vouched(other, part)
+        assert caught.value.code == "KY351"
+
+
+def test_a_part_that_cannot_be_read_differs(source: PartSource, part: Part) -> None:
+    os.mkfifo(part.path / "pipe")
+    (found,) = verify_parts(source, lock_of(part))
+    assert found.verdict == "differs"
+
+
+def test_nothing_is_said_of_what_would_be_made_of_parts_that_differ(source: PartSource, part: Part) -> None:
+    """Nor is any of it run."""
+    name, variant = next(iter(lock_with(part).variants.items()))
+    assert list(verify_made(source, lock_with(part), set())) == []
+    (found,) = verify_made(source, lock_with(part), {part.id})
+    assert (found.name, found.kind, found.verdict) == (name, "variant", "differs")
+    assert "the lock has no part tools/cmake" in found.detail
+    assert variant.uses["torch"].part == part.id
+
+
+def lock_with(part: Part) -> ToolchainLock:
+    variant = LockedVariant(
+        Request("cpu", None, Version("2.11"), Version("2.11")), {"torch": Use("torch", part.tree, part.id)}
+    )
+    return replace(lock_of(part), variants={"torch-stable-abi211-cpu-x86_64-linux": variant})
 
 
 def test_a_preview_on_a_machine_without_a_compiler_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

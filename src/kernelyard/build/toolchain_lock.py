@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,10 +19,10 @@ from kernelyard.formats.versions import Version
 from kernelyard.project.generate import MOVE_PROJECT
 from kernelyard.project.plan import VariantPlan, plan_variant
 from kernelyard.project.sources import Project, read_project
-from kernelyard.store import writing
+from kernelyard.store import open_regular, writing
 from kernelyard.toolchain.assemble import Toolchain, assemble
 from kernelyard.toolchain.locked import UPDATE
-from kernelyard.toolchain.parts import PartSource
+from kernelyard.toolchain.parts import HOST, PartSource
 from kernelyard.toolchain.trust import check_archives, vouched
 from kernelyard.toolchain.uses import parts_of, uses_of
 
@@ -30,11 +31,15 @@ __all__ = [
     "Change",
     "changes",
     "check_current",
+    "check_made_ready",
     "check_request",
     "check_uses",
+    "lock_command",
     "make_lock",
     "make_ready",
+    "outdated",
     "read_lock",
+    "replaced_lock",
     "request_of",
     "requests",
     "write_lock",
@@ -44,6 +49,9 @@ _logger = logging.getLogger("kernelyard.build")
 
 #: Beside the manifest.
 LOCK_FILE = "toolchain.lock"
+#: That of a hundred variants is 200 kB.
+_MOST_BYTES = 64 << 20
+_ANEW = "move it away, and restore it from version control, or make it anew with `kernelyard toolchain lock`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +79,36 @@ def read_lock(root: Path) -> ToolchainLock:
         InputError: It cannot be read (KY352).
     """
     path = root / LOCK_FILE
+    place = Place(str(path))
     try:
-        return ToolchainLock.from_json(path.read_bytes(), path=str(path))
+        with open_regular(path) as file:
+            text = file.read(_MOST_BYTES + 1)
     except FileNotFoundError:
+        link = path.is_symlink()
+        what = "toolchain.lock is a link that leads nowhere" if link else "there is no toolchain.lock"
         hint = "`kernelyard toolchain lock` makes it"
-        raise MissingError("KY353", "there is no toolchain.lock", hint=hint, place=Place(str(path))) from None
+        raise MissingError("KY353", what, hint=f"remove it; {hint}" if link else hint, place=place) from None
+    except OSError as error:
+        what = f"cannot be read: {error.strerror or error}"
+        raise InputError("KY352", what, hint=_ANEW, place=place) from None
+    if len(text) > _MOST_BYTES:
+        raise InputError("KY352", f"no lock: more than {_MOST_BYTES >> 20} MB", hint=_ANEW, place=place)
+    return ToolchainLock.from_json(text, path=str(path))
+
+
+def replaced_lock(root: Path) -> ToolchainLock | None:
+    """Return the lock that a new one is about to replace; None where there is none, or none that can be read.
+
+    Raises:
+        InputError: Something that is no file has its name (KY352).
+    """
+    path = root / LOCK_FILE
+    if path.exists() and not path.is_file():
+        raise InputError("KY352", "not a regular file", hint=_ANEW, place=Place(str(path)))
+    try:
+        return read_lock(root)
+    except (InputError, MissingError):
+        return None
 
 
 def write_lock(root: Path, lock: ToolchainLock) -> None:
@@ -187,18 +220,27 @@ def check_current(lock: ToolchainLock, platform: str) -> None:
 
     Raises:
         InputError: Another Kernelyard wrote it, or it is for another platform (KY354).
-        VerificationError: A wheel in it is not the one that is known (KY351).
+        VerificationError: A wheel or package in it is not the one that is known (KY351).
     """
-    what = None
-    if lock.kernelyard != __version__:
-        what = f"toolchain.lock is of Kernelyard {lock.kernelyard}, and this is {__version__}"
-    elif lock.templates != templates_digest():
-        what = "toolchain.lock is of another state of Kernelyard: projects are generated otherwise by now"
-    elif lock.platform != platform:
+    what, hint = outdated(lock), UPDATE
+    if what is None and lock.platform != platform:
         what = f"toolchain.lock is for {lock.platform}, not for {platform}"
+        hint = (
+            f"build with --platform {lock.platform}, or lock {platform} in its place: "
+            f"`kernelyard toolchain lock --platform {platform}`"
+        )
     if what is not None:
-        raise InputError("KY354", what, hint=UPDATE, place=Place(LOCK_FILE))
+        raise InputError("KY354", what, hint=hint, place=Place(LOCK_FILE))
     check_archives(lock)
+
+
+def outdated(lock: ToolchainLock) -> str | None:
+    """Return why a lock is not one of this Kernelyard; None where it is."""
+    if lock.kernelyard != __version__:
+        return f"toolchain.lock is of Kernelyard {lock.kernelyard}, and this is {__version__}"
+    if lock.templates != templates_digest():
+        return "toolchain.lock is of another state of Kernelyard: projects are generated otherwise by now"
+    return None
 
 
 def check_request(lock: ToolchainLock, plan: VariantPlan) -> None:
@@ -207,9 +249,9 @@ def check_request(lock: ToolchainLock, plan: VariantPlan) -> None:
     Raises:
         InputError: The lock does not have the variant, or has it with another request (KY354).
     """
-    locked, place = lock.variants.get(plan.name), _place(plan)
+    locked, place = lock.variants.get(plan.name), _place(plan.name)
     if locked is None:
-        hint = "`kernelyard toolchain lock`, with --variant for some, locks it"
+        hint = f"`{lock_command(lock, plan.name)}` locks it with the others"
         raise InputError("KY354", "the lock does not have this variant", hint=hint, place=place)
     if locked.request != request_of(plan):
         raise InputError("KY354", "the manifest asks for something else by now", hint=UPDATE, place=place)
@@ -221,7 +263,17 @@ def check_uses(lock: ToolchainLock, plan: VariantPlan, toolchain: Toolchain) -> 
     Raises:
         VerificationError: Something is not what is locked (KY355).
     """
-    locked, found, place = lock.variants[plan.name].uses, uses_of(toolchain, request_of(plan)), _place(plan)
+    check_made_ready(lock, plan.name, toolchain)
+
+
+def check_made_ready(lock: ToolchainLock, name: str, toolchain: Toolchain) -> None:
+    """Refuse a toolchain, made ready for a variant of a lock by what that asks for, that is not the one locked.
+
+    Raises:
+        VerificationError: Something is not what is locked (KY355).
+    """
+    variant, place = lock.variants[name], _place(name)
+    locked, found = variant.uses, uses_of(toolchain, variant.request)
     for role in sorted({*locked, *found}):
         one, other = locked.get(role), found.get(role)
         if one != other:
@@ -229,8 +281,15 @@ def check_uses(lock: ToolchainLock, plan: VariantPlan, toolchain: Toolchain) -> 
             raise VerificationError("KY355", what, hint=UPDATE, place=place)
 
 
-def _place(plan: VariantPlan) -> Place:
-    return Place(LOCK_FILE, key=f"variants.{plan.name}")
+def lock_command(lock: ToolchainLock, *more: str) -> str:
+    """Return the command that makes a lock anew, perhaps with more variants than it was made for."""
+    globs = dict.fromkeys((*(lock.selection or ("*",)), *more)) if more else lock.selection
+    platform = "" if lock.platform == HOST else f" --platform {lock.platform}"
+    return "kernelyard toolchain lock" + "".join(f" --variant {shlex.quote(glob)}" for glob in globs) + platform
+
+
+def _place(name: str) -> Place:
+    return Place(LOCK_FILE, key=f"variants.{name}")
 
 
 def changes(old: ToolchainLock, new: ToolchainLock) -> tuple[Change, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,14 +79,15 @@ def show(folder: Path, variants: tuple[str, ...], *, platform: str, cuda_home: s
 @_PLATFORM
 @_JSON
 def lock(folder: Path, variants: tuple[str, ...], *, platform: str, as_json: bool) -> None:
-    """Fetch all that the variants in FOLDER are built with, and write toolchain.lock."""
-    from kernelyard.build.toolchain_lock import make_lock, write_lock
+    """Fetch all that the variants in FOLDER are built with, and write toolchain.lock, in place of one that is there."""
+    from kernelyard.build.toolchain_lock import make_lock, replaced_lock, write_lock
     from kernelyard.store import Store
     from kernelyard.toolchain.parts import PartSource
 
+    old = replaced_lock(folder)
     made = make_lock(folder, PartSource(Store.default(), platform=platform), selection=variants)
     write_lock(folder, made)
-    _print_lock(made, as_json=as_json)
+    _print_lock(made, old, as_json=as_json)
 
 
 @command.command("update")
@@ -115,15 +117,15 @@ def update(folder: Path, *, as_json: bool) -> None:
 @_JSON
 def fetch(folder: Path, *, as_json: bool) -> None:
     """Fetch all that FOLDER/toolchain.lock names, so that builds from it need no network."""
-    from kernelyard.build.toolchain_lock import check_current, make_ready, read_lock
+    from kernelyard.build.toolchain_lock import check_current, check_made_ready, make_ready, read_lock
     from kernelyard.store import Store
     from kernelyard.toolchain.parts import PartSource
 
     locked = read_lock(folder)
     check_current(locked, locked.platform)
     source = PartSource(Store.default(), platform=locked.platform, lock=locked)
-    for variant in locked.variants.values():
-        make_ready(source, variant.request)
+    for name, variant in locked.variants.items():
+        check_made_ready(locked, name, make_ready(source, variant.request))
     if as_json:
         emit_json({"parts": list(locked.parts), "bytes-fetched": source.bytes_fetched})
         return
@@ -136,16 +138,22 @@ def fetch(folder: Path, *, as_json: bool) -> None:
 @_JSON
 def verify(folder: Path, *, full: bool, as_json: bool) -> int:
     """Compare the files in the store with FOLDER/toolchain.lock, or with what builds would use where there is none."""
-    from kernelyard.build.toolchain_lock import LOCK_FILE, make_lock, read_lock
+    from kernelyard.build.toolchain_lock import LOCK_FILE, make_lock, outdated, read_lock
     from kernelyard.store import Store
     from kernelyard.toolchain.parts import PartSource
-    from kernelyard.toolchain.verify import verify_archives, verify_parts
+    from kernelyard.toolchain.verify import verify_archives, verify_made, verify_names, verify_parts
 
     source = PartSource(Store.default())
-    locked = read_lock(folder) if (folder / LOCK_FILE).exists() else make_lock(folder, source)
+    locked = read_lock(folder) if os.path.lexists(folder / LOCK_FILE) else make_lock(folder, source)
     verdicts = list(verify_parts(source, locked))
+    if (old := outdated(locked)) is not None:
+        click.echo(f"{old}; so only what the lock itself says of parts is compared", err=True)
+    else:
+        verdicts += verify_made(source, locked, {verdict.name for verdict in verdicts if verdict.verdict == "same"})
+        verdicts += verify_names(locked)
     if full:
-        verdicts += verify_archives(source, locked)
+        told = {verdict.name for verdict in verdicts}
+        verdicts += (verdict for verdict in verify_archives(source, locked) if verdict.name not in told)
     if as_json:
         emit_json([asdict(verdict) for verdict in verdicts])
     else:
@@ -159,17 +167,29 @@ def verify(folder: Path, *, full: bool, as_json: bool) -> int:
 _VERIFICATION = 4
 
 
-def _print_lock(lock: ToolchainLock, *, as_json: bool) -> None:
+def _print_lock(lock: ToolchainLock, old: ToolchainLock | None, *, as_json: bool) -> None:
+    from kernelyard.build.toolchain_lock import lock_command
+
+    gone = sorted(old.variants.keys() - lock.variants.keys()) if old is not None else []
     trusts: dict[str, int] = {}
     for archive in lock.archives.values():
         trusts[archive.trust] = trusts.get(archive.trust, 0) + 1
     if as_json:
         result = {"digest": lock.digest, "variants": list(lock.variants), "parts": list(lock.parts), "trust": trusts}
-        emit_json(result)
+        emit_json(result | {"gone": gone})
         return
-    click.echo(f"toolchain.lock: {len(lock.variants)} variants, {len(lock.parts)} parts, {len(lock.archives)} archives")
+    counts = ", ".join(
+        f"{len(things)} {what if len(things) == 1 else what + 's'}"
+        for what, things in (("variant", lock.variants), ("part", lock.parts), ("archive", lock.archives))
+    )
+    click.echo(f"toolchain.lock: {counts}")
     for trust, count in sorted(trusts.items()):
         click.echo(f"  {count} {_TRUST[trust]}")
+    for name in gone:
+        click.echo(f"  gone: {name}, which was in the lock before")
+    if gone and old is not None and old.platform == lock.platform and lock.selection:
+        more = lock.selection if lock.variants.keys() - old.variants.keys() else ()
+        click.echo(f"  to have {'it' if len(gone) == 1 else 'them'} too: {lock_command(old, *more)}")
 
 
 _TRUST = {

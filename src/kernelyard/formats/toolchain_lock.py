@@ -11,12 +11,24 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Literal, get_args
 
+from kernelyard.errors import InputError, Place
 from kernelyard.formats.fields import Fields, canonical_json, parse_json_object
 from kernelyard.formats.paths import checked_path
 from kernelyard.formats.variant import InvalidVariantName, VariantName
 from kernelyard.formats.versions import Version
 
-__all__ = ["CODE", "FORMAT", "Ingredient", "LockedPart", "LockedVariant", "Request", "ToolchainLock", "Trust", "Use"]
+__all__ = [
+    "CODE",
+    "FORMAT",
+    "Ingredient",
+    "LockedPart",
+    "LockedVariant",
+    "Request",
+    "ToolchainLock",
+    "Trust",
+    "Use",
+    "required_digest",
+]
 
 CODE = "KY352"
 FORMAT = 1
@@ -25,6 +37,13 @@ Trust = Literal["table", "pin", "index", "first-use"]
 _Kind = Literal["wheel", "debian"]
 
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
+#: Of a project or package, a release, a role, a library: they are shown to people, and some become part of an address.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_~:!-]{0,200}", re.ASCII)
+_SUFFIX = {"wheel": ".whl", "debian": ".deb"}
+_PLATFORMS = ("aarch64-linux", "x86_64-linux")
+_BACKENDS = ("cpu", "cuda")
+#: What git leaves in a file that two sides have changed.
+_CONFLICT = re.compile(rb"^(?:<{7}|>{7}|\|{7})(?: |\r?$)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +87,34 @@ class Ingredient:
         size = fields.optional("size", int)
         if size is not None and size < 0:
             raise fields.error("size", f"not a size: {size}")
-        return cls(
+        archive = cls(
             kind=_one_of(fields, "kind", get_args(_Kind)),
-            name=fields.required("name", str),
-            version=fields.required("version", str),
+            name=_name(fields, "name"),
+            version=_name(fields, "version"),
             file=file,
             sha256=_digest(fields, "sha256"),
             size=size,
             record=_digest(fields, "record"),
             trust=_one_of(fields, "trust", get_args(Trust)),
         )
+        archive._refuse_unlikely(fields)
+        return archive
+
+    def _refuse_unlikely(self, fields: Fields) -> None:
+        """Refuse an archive that is not called as its kind is, or that nothing could be compared with."""
+        try:
+            fits = checked_path(self.file).endswith(_SUFFIX[self.kind])
+        except ValueError:
+            fits = False
+        if not fits or (self.kind == "wheel" and "/" in self.file):
+            raise fields.error("", f"not the file of a {self.kind} archive: {self.file!r}")
+        if (self.trust == "pin") != (self.kind == "debian"):
+            raise fields.error("trust", f"nothing of the kind {self.kind!r} has {self.trust!r}")
+        if (self.record is None) != (self.kind == "debian"):
+            raise fields.error("record", "wheels have one, and packages have none")
+        for member in ("sha256", "size") if self.trust in {"table", "pin"} else ():
+            if getattr(self, member) is None:
+                raise fields.error(member, "this member is missing")
 
 
 _ARCHIVE = ("kind", "name", "version", "sha256", "size", "record", "trust")
@@ -191,22 +228,30 @@ class ToolchainLock:
         Raises:
             InputError: It is not a lock, of a later format, or not whole: something is named that it does not have.
         """
+        _refuse_conflict(text, path)
         fields = parse_json_object(text, code=CODE, path=path)
-        if fields.required("format", int) != FORMAT:
-            raise fields.error("format", f"format {fields.members['format']} is newer than this program; upgrade it")
+        format_ = fields.required("format", int)
+        if format_ != FORMAT:
+            newer = format_ > FORMAT
+            what = f"format {format_} is newer than this program; upgrade it" if newer else f"no such format: {format_}"
+            raise fields.error("format", what)
         _refuse_others(fields, _LOCK)
         archives, parts, variants = (fields.table(name) for name in ("archives", "parts", "variants"))
         lock = cls(
-            kernelyard=fields.required("kernelyard", str),
-            templates=_required_digest(fields, "templates"),
-            platform=fields.required("platform", str),
+            kernelyard=_name(fields, "kernelyard"),
+            templates=required_digest(fields, "templates"),
+            platform=_one_of(fields, "platform", _PLATFORMS),
             selection=_strings(fields, "selection"),
-            archives={file: Ingredient.from_json(file, archives.table(file)) for file in sorted(archives.members)},
+            archives={
+                file: Ingredient.from_json(file, archives.table(_shown(archives, file)))
+                for file in sorted(archives.members)
+            },
             parts={_part_id(parts, id_): _part(parts.table(id_)) for id_ in sorted(parts.members)},
             variants={
                 _variant_name(variants, name): _variant(variants.table(name)) for name in sorted(variants.members)
             },
         )
+        _refuse_misfits(lock, variants)
         _refuse_gaps(lock, archives, parts, variants)
         return lock
 
@@ -242,7 +287,10 @@ def _text(version: Version | None) -> str | None:
 
 def _part(fields: Fields) -> LockedPart:
     _refuse_others(fields, ("archives", "tree"))
-    return LockedPart(_strings(fields, "archives"), _required_digest(fields, "tree"))
+    archives = _strings(fields, "archives")
+    if not archives:
+        raise fields.error("archives", "a part is taken from archives")
+    return LockedPart(archives, required_digest(fields, "tree"))
 
 
 def _variant(fields: Fields) -> LockedVariant:
@@ -251,20 +299,45 @@ def _variant(fields: Fields) -> LockedVariant:
     _refuse_others(request, _REQUEST)
     return LockedVariant(
         Request(
-            backend=request.required("backend", str),
+            backend=_one_of(request, "backend", _BACKENDS),
             cuda=request.parsed("cuda", Version),
             torch=request.parsed("torch", Version),
             stable_abi=request.parsed("stable-abi", Version),
-            libraries=_strings(request, "libraries"),
-            linked=_strings(request, "linked"),
+            libraries=_names(request, "libraries"),
+            linked=_names(request, "linked"),
         ),
-        {role: _use(uses.table(role)) for role in sorted(uses.members)},
+        {role: _use(uses.table(_shown(uses, role))) for role in sorted(uses.members)},
     )
 
 
 def _use(fields: Fields) -> Use:
     _refuse_others(fields, ("what", "digest", "part"))
-    return Use(fields.required("what", str), _required_digest(fields, "digest"), fields.optional("part", str))
+    what = fields.required("what", str)
+    if not what.isprintable():
+        raise fields.error("what", f"not a text for people: {what!r}")
+    return Use(what, required_digest(fields, "digest"), fields.optional("part", str))
+
+
+def _refuse_conflict(text: bytes, path: str) -> None:
+    """Refuse a document that a merge has left both sides in."""
+    marker = _CONFLICT.search(text)
+    if marker is not None:
+        line = text.count(b"\n", 0, marker.start()) + 1
+        hint = (
+            "take either side whole (`git checkout --ours` or `--theirs`, with the path), then "
+            "`kernelyard toolchain update`, which locks what the manifest asks for by now"
+        )
+        raise InputError(CODE, "a merge has left its conflict here", hint=hint, place=Place(path, line, 1))
+
+
+def _refuse_misfits(lock: ToolchainLock, variants: Fields) -> None:
+    """Refuse variants that are not for the lock's platform, or ask for something else than their names say."""
+    for name, variant in lock.variants.items():
+        parsed, request = VariantName.parse(name), variant.request
+        if parsed.platform != lock.platform:
+            raise variants.error(name, f"not a variant for {lock.platform}")
+        if (request.backend, request.cuda) != (parsed.backend, parsed.backend_version):
+            raise variants.error(f"{name}.request", "it asks for another backend than the variant's name has")
 
 
 def _refuse_gaps(lock: ToolchainLock, archives: Fields, parts: Fields, variants: Fields) -> None:
@@ -309,7 +382,32 @@ def _strings(fields: Fields, member: str) -> tuple[str, ...]:
     values = fields.strings(member)
     if values is None:
         raise fields.error(member, "this member is missing")
+    for value in values:
+        if not value.isprintable():
+            raise fields.error(member, f"not a text for people: {value!r}")
     return values
+
+
+def _names(fields: Fields, member: str) -> tuple[str, ...]:
+    values = _strings(fields, member)
+    for value in values:
+        if not _NAME.fullmatch(value):
+            raise fields.error(member, f"not a name: {value[:80]!r}")
+    return values
+
+
+def _name(fields: Fields, member: str) -> str:
+    value = fields.required(member, str)
+    if not _NAME.fullmatch(value):
+        raise fields.error(member, f"not a {member}: {value[:80]!r}")
+    return value
+
+
+def _shown(fields: Fields, name: str) -> str:
+    """Return the name of a member that anything may be called, refusing one that cannot be shown with its errors."""
+    if not name or not name.isprintable():
+        raise fields.error("", f"not a name: {name[:80]!r}")
+    return name
 
 
 def _one_of(fields: Fields, member: str, choices: tuple[Any, ...]) -> Any:
@@ -326,7 +424,12 @@ def _digest(fields: Fields, member: str) -> str | None:
     return value
 
 
-def _required_digest(fields: Fields, member: str) -> str:
+def required_digest(fields: Fields, member: str) -> str:
+    """Return a member that must be there and a sha256.
+
+    Raises:
+        InputError: It is not.
+    """
     fields.required(member, str)
     value = _digest(fields, member)
     assert value is not None  # noqa: S101 - it is required
@@ -336,4 +439,4 @@ def _required_digest(fields: Fields, member: str) -> str:
 def _refuse_others(fields: Fields, known: Iterable[str]) -> None:
     for name in fields.members:
         if name not in known:
-            raise fields.error(name, "this program does not know this member")
+            raise fields.error(_shown(fields, name), "this program does not know this member")

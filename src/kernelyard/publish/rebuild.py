@@ -129,8 +129,8 @@ def _refuse_odd_temporary(store: Store) -> None:
     except InputError as error:
         if error.place is None or error.place.path != str(folder):
             raise
-        what = f"the folder for temporary files has a name that build tools do not take: {error.what}"
-        hint = "set TMPDIR to another folder"
+        what = error.what.replace("the project's path", "the path of TMPDIR, where it is built again,", 1)
+        hint = "point TMPDIR to a folder without it"
         raise InputError(error.code, what, hint=hint, place=error.place) from None
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
 from kernelyard import __version__
+from kernelyard.errors import EnvironmentProblemError, InputError, Place
 from kernelyard.formats.floor import Floor
 from kernelyard.formats.versions import Version
 from kernelyard.toolchain.choose_compiler import choose_compiler
@@ -33,6 +35,10 @@ __all__ = ["TVM_FFI_LIBRARY", "Toolchain", "assemble"]
 
 _logger = logging.getLogger("kernelyard.toolchain")
 
+#: Changes whenever the floor's stubs have other bytes, so that older ones are not taken for damaged.
+_LAYOUT = 4
+#: Tried one by one, nvcc 13.0: other signs of a shell's, `;` and `'` among them, do it no harm.
+_NVCC_SIGNS = ('"', "$", "`", ",")
 #: What an extension for tvm-ffi is linked against.
 TVM_FFI_LIBRARY = "libtvm_ffi.so"
 
@@ -112,10 +118,15 @@ def assemble(
         pinned: Whether to take everything that can be fetched in place of what the machine has, as locks do.
 
     Raises:
+        InputError: nvcc cannot work in the folder for temporary files (KY403).
         EnvironmentProblemError: There is no compiler, or one that the toolkit does not take, or no network for what
-            is missing.
+            is missing; or a toolkit is to be pinned that cannot be fetched (KY315).
     """
     # What costs nothing comes first: there is no use in fetching 100 MB for a machine without a compiler.
+    if cuda is not None:
+        _refuse_odd_temporary()
+        if pinned:
+            _refuse_unfetched(cuda)
     tools = _pinned_tools(source) if pinned else find_tools()
     own = _own_toolkit(source, cuda) if cuda is not None and not pinned and source.platform == HOST else None
     compiler = choose_compiler(source, cuda, own=own, pinned=pinned)
@@ -141,7 +152,7 @@ def assemble(
         link=link_line(stubs, cxx=compiler.path, others=tvm_ffi),
         linked=of_toolkit,
         stubs={name: _torch_stubs(source, of_torch, stable_abi, toolkit) for name, of_torch in headers.items()},
-        empty_stubs=provide_torch_stubs(source.store, None, backend=backend, cpu=cpu),
+        empty_stubs=provide_torch_stubs(source.make, None, backend=backend, cpu=cpu),
         store=source.store.root,
     )
 
@@ -154,6 +165,23 @@ def _own_toolkit(source: PartSource, cuda: Version) -> CudaToolkit | None:
     if found is not None:
         _logger.info("CUDA %s is that of %s: %s", cuda, found.said_by, found.root)
     return found.toolkit() if found is not None else None
+
+
+def _refuse_odd_temporary() -> None:
+    """Refuse a folder for temporary files that nvcc cannot work in: its commands go through a shell, unquoted."""
+    folder = tempfile.gettempdir()
+    odd = next((character for character in _NVCC_SIGNS if character in folder), None)
+    if odd is not None:
+        what = f"the path of TMPDIR has a {odd!r} in it, which nvcc takes for a sign of its own"
+        raise InputError("KY403", what, hint="point TMPDIR to a folder without it", place=Place(folder))
+
+
+def _refuse_unfetched(cuda: Version) -> None:
+    """Refuse to lock a toolkit that only the machine may have: nobody else could build by such a lock."""
+    if f"{cuda.major}.{cuda.minor}" not in known_cuda():
+        what = f"a lock cannot have CUDA {cuda}, which cannot be fetched"
+        hint = f"lock variants for {', '.join(known_cuda())} with --variant; only builds without --locked can have it"
+        raise EnvironmentProblemError("KY315", what, hint=hint)
 
 
 def _pinned_tools(source: PartSource) -> Tools:
@@ -169,7 +197,7 @@ def _torch_stubs(
     release = stable_abi or (None if headers.nightly else headers.version)
     backend = "cpu" if toolkit is None else "cuda"
     brought = brought_names(toolkit.include) if toolkit is not None else ()
-    stubs = provide_torch_stubs(source.store, release, backend=backend, cpu=cpu, brought=brought)
+    stubs = provide_torch_stubs(source.make, release, backend=backend, cpu=cpu, brought=brought)
     if stubs.release is None:
         what = f"torch {release or f'nightly {headers.version}'} on {cpu}"
         _logger.warning("what %s exports is not known: a name that it lacks shows when the kernel is loaded", what)
@@ -182,8 +210,8 @@ def _provide_stubs(source: PartSource, floor: Floor, compiler: HostCompiler) -> 
         write_empty_stub(folder / TVM_FFI_LIBRARY, TVM_FFI_LIBRARY, cpu=floor.cpu)
 
     made_of = sha256(
-        f"{__version__} 3\n{floor.digest}\n{compat_digest()}\n{compiler.path}\n{compiler.banner}".encode()
+        f"{__version__} {_LAYOUT}\n{floor.digest}\n{compat_digest()}\n{compiler.path}\n{compiler.banner}".encode()
     ).hexdigest()
-    folder = source.store.provide("floors", f"{floor.name}-{floor.cpu}-{made_of[:16]}", fill)
+    folder = source.make("floors", f"{floor.name}-{floor.cpu}-{made_of[:16]}", fill)
     libraries = {soname: folder / (soname.partition(".so")[0] + ".so") for soname in floor.libraries}
     return Stubs(folder, libraries, folder / "libfloor_compat.a")

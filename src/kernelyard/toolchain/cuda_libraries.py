@@ -21,6 +21,8 @@ from kernelyard.toolchain.stub import write_empty_stub
 
 __all__ = ["LinkedLibrary", "library_of_symbol", "library_sonames", "linked_libraries"]
 
+#: Changes whenever a stub has other bytes, so that older ones are not taken for damaged.
+_LAYOUT = 2
 #: Library -> how the names begin that it exports. cusolverMg is a library of its own.
 _NAMES = {
     # Only where a toolkit has no static runtime; kernels get that otherwise.
@@ -108,8 +110,8 @@ def _provide_stubs(source: PartSource, pins: Mapping[str, Mapping[str, Any]]) ->
         for name, soname in sonames.items():
             write_empty_stub(folder / f"lib{name}.so", soname, cpu=cpu)
 
-    made_of = sha256(repr(sorted(sonames.items())).encode()).hexdigest()
-    return source.store.provide("stubs", f"cuda-{cpu}-{made_of[:16]}", fill)
+    made_of = sha256(repr((_LAYOUT, sorted(sonames.items()))).encode()).hexdigest()
+    return source.make("stubs", f"cuda-{cpu}-{made_of[:16]}", fill)
 
 
 def _headers(source: PartSource, cuda: Version, name: str, pin: Mapping[str, Any]) -> HeaderLibrary | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -27,8 +28,13 @@ __all__ = [
     "tool_version",
 ]
 
+_logger = logging.getLogger("kernelyard.toolchain")
+
 #: Newer versions than that are not there yet, older ones than this know too little of C++.
 _VERSIONS = range(20, 10, -1)
+#: Programs that are put before a compiler, and the number of words then.
+_LAUNCHERS = frozenset({"ccache", "sccache"})
+_WITH_LAUNCHER = 2
 _CLANG = re.compile(r"(?!Apple).*\bclang version (\d+(?:\.\d+)*)")
 
 
@@ -76,12 +82,32 @@ def find_compiler() -> HostCompiler:
     """
     named = os.environ.get("CXX")
     path = shutil.which(named or "g++")
+    if path is None and named:
+        named = _one_program(named)
+        path = shutil.which(named)
     if path is None:
         missing = f"the C++ compiler that CXX names, {named!r}, is not there" if named else "there is no g++"
         hint = "install it (Debian and Ubuntu: `apt install g++`), or set CXX to a g++"
         raise EnvironmentProblemError("KY321", missing, hint=hint)
     # Whole: a relative name would be looked for on PATH when it is run.
     return ask_compiler(Path(path).absolute())
+
+
+def _one_program(named: str) -> str:
+    """Return the compiler that several words in ``CXX`` mean: the one behind a program that caches objects.
+
+    Raises:
+        EnvironmentProblemError: They mean no program alone (KY321).
+    """
+    words = named.split()
+    if len(words) == _WITH_LAUNCHER and Path(words[0]).name in _LAUNCHERS:
+        _logger.info("CXX: taking %s, and leaving out %s: builds have a cache of objects anyway", words[1], words[0])
+        return words[1]
+    if len(words) > 1:
+        program = words[Path(words[0]).name in _LAUNCHERS]
+        hint = f"set CXX to the program alone, such as {program!r}; flags belong into `cxx-flags` in build.toml"
+        raise EnvironmentProblemError("KY321", f"CXX is one program, and {named!r} is none", hint=hint)
+    return named
 
 
 def other_compilers() -> Iterator[HostCompiler]:

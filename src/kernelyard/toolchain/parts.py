@@ -32,7 +32,7 @@ from kernelyard.toolchain.cuda_toolkit import (
 from kernelyard.toolchain.debian_mirror import DebianPin
 from kernelyard.toolchain.debian_packages import DebianPackages, as_ingredient, known_debian
 from kernelyard.toolchain.local_cuda import FoundToolkit
-from kernelyard.toolchain.locked import check_part, locked_wheel
+from kernelyard.toolchain.locked import check_made, check_part, locked_wheel
 from kernelyard.toolchain.package_index import PackageIndex
 from kernelyard.toolchain.part import Ingredient, Part, provide_part
 from kernelyard.toolchain.remote_wheel import RemoteWheel
@@ -158,6 +158,18 @@ class PartSource:
         if self.lock is not None:
             check_part(self.lock, part)
         return part
+
+    def make(self, kind: str, key: str, fill: Callable[[Path], None]) -> Path:
+        """Return an entry of the store that is made here, of what Kernelyard itself carries: stubs and the like.
+
+        Raises:
+            EnvironmentProblemError: The store cannot be written.
+            VerificationError: There is a lock, and the entry is not what would be made now (KY355).
+        """
+        path = self.store.provide(kind, key, fill)
+        if self.lock is not None:
+            check_made(path, fill)
+        return path
 
     def cuda(self, version: Version) -> CudaToolkit:
         """Return a pinned CUDA toolkit.

@@ -145,13 +145,12 @@ def _elf_hash(name: str) -> int:
 
 
 def _hash_table(symbols: list[StubSymbol]) -> bytes:
-    buckets = [0] * max(1, len(symbols) // 2)
-    chains = [0] * (len(symbols) + 1)
-    for number, symbol in enumerate(symbols, start=1):
-        bucket = _elf_hash(symbol.name) % len(buckets)
-        chains[number] = buckets[bucket]
-        buckets[bucket] = number
-    return struct.pack(f"<{2 + len(buckets) + len(chains)}I", len(buckets), len(chains), *buckets, *chains)
+    """Return a table of one bucket with all symbols in its chain: a linker asks it for their number, nobody for more.
+
+    Hashing 45,000 names of torch takes 0.4 s of Python.
+    """
+    chain = [0, *range(2, len(symbols) + 1), 0] if symbols else [0]
+    return struct.pack(f"<{3 + len(chain)}I", 1, len(chain), int(bool(symbols)), *chain)
 
 
 def _version_indices(symbols: list[StubSymbol], indices: dict[str, int]) -> bytes:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from kernelyard.formats.floor import SymbolKind
 from kernelyard.formats.versions import Version
-from kernelyard.store import Store
+from kernelyard.toolchain.locked import Make
 from kernelyard.toolchain.python_abi import python_names
 from kernelyard.toolchain.stub import StubSymbol, write_empty_stub, write_stub
 from kernelyard.toolchain.torch_brings import TORCH_CUDA
@@ -28,8 +28,10 @@ __all__ = ["TORCH_LIBRARIES", "TorchStubs", "provide_torch_stubs", "torch_librar
 
 #: What a torch extension is linked against; a CPU variant leaves out those with ``cuda``.
 TORCH_LIBRARIES = ("libc10.so", "libtorch.so", "libtorch_cpu.so", "libc10_cuda.so", "libtorch_cuda.so")
-#: Changes whenever a stub has other bytes for the same names.
+#: Changes whenever other names are put into a stub for the same tables.
 _FORMAT = 1
+#: Changes whenever a stub has other bytes for the same names, so that older ones are not taken for damaged.
+_LAYOUT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +55,12 @@ def torch_libraries(backend: str) -> tuple[str, ...]:
 
 
 def provide_torch_stubs(
-    store: Store, version: Version | None, *, backend: str, cpu: str, brought: Iterable[str] = ()
+    make: Make, version: Version | None, *, backend: str, cpu: str, brought: Iterable[str] = ()
 ) -> TorchStubs:
-    """Return the stubs of a torch. Those of a release are made once, in 0.6 s, and kept.
+    """Return the stubs of a torch. Those of a release are made once, in 0.3 s, and kept.
 
     Args:
-        store: Where they are kept.
+        make: Fills the store's entry that they are kept in.
         version: An exact release, or a version that stands for its newest; None for one that is no release, a nightly.
         backend: ``cpu`` or ``cuda``.
         cpu: ``x86_64`` or ``aarch64``.
@@ -79,7 +81,7 @@ def provide_torch_stubs(
             else:
                 write_stub(folder / soname, soname, _symbols(exports, soname, brought), cpu=cpu)
 
-    folder = store.provide("stubs", f"{name}-{digest[:16]}", fill)
+    folder = make("stubs", f"{name}-{_digest(_LAYOUT, digest)[:16]}", fill)
     libraries = tuple(folder / soname for soname in torch_libraries(backend))
     return TorchStubs(exports.release if exports is not None else None, libraries, digest)
 

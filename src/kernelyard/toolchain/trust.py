@@ -1,23 +1,25 @@
-"""What is known of wheels before a server is asked: digests of whole files, and of the ``RECORD`` inside them.
+"""What is known of archives before a server is asked: digests of whole files, and of the ``RECORD`` inside wheels.
 
 A wheel of which only some members are read vouches for itself: the digests of the members come from its ``RECORD``, and
 ``RECORD`` from the same server. So `records.json` has, for every wheel that a recipe names, the digest of the whole
 file and of the ``RECORD`` in it, written by ``scripts/refresh-records``, which reads whole files. A wheel that is not
-in the table is taken on first use, and whoever takes it says so.
+in the table is taken on first use, and whoever takes it says so. Debian packages are those that are pinned, no others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 
-from kernelyard.errors import VerificationError
+from kernelyard.errors import Place, VerificationError
 from kernelyard.formats.fields import parse_json_object
 from kernelyard.formats.toolchain_lock import Ingredient, ToolchainLock
+from kernelyard.toolchain.debian_packages import as_ingredient, known_debian
 from kernelyard.toolchain.part import Part
 
-__all__ = ["check_archives", "known_wheels", "vouched"]
+__all__ = ["archive_fault", "check_archives", "known_packages", "known_wheels", "vouched"]
 
 _TABLE = "records.json"
 
@@ -43,30 +45,51 @@ def known_wheels() -> Mapping[str, Ingredient]:
     }
 
 
+@cache
+def known_packages() -> Mapping[str, Ingredient]:
+    """Return the Debian packages that are pinned, by their paths on a mirror (``debian_pins.toml``)."""
+    return {pin.filename: as_ingredient(pin) for pins in known_debian().values() for pin in pins}
+
+
+def archive_fault(archive: Ingredient) -> str | None:
+    """Return why an archive is not one that this Kernelyard would take under its name; None where it is.
+
+    All that a lock says of an archive that is known must be so. Of a wheel that is not known, nothing can be said here
+    but that nobody vouches for it: what the lock says of it is all there is.
+    """
+    if archive.kind == "debian":
+        return None if archive == known_packages().get(archive.file) else "it is not the package that Kernelyard knows"
+    known = known_wheels().get(archive.file)
+    if known is None:
+        return "it is not among the wheels that Kernelyard knows" if archive.trust == "table" else None
+    return None if replace(archive, trust="table") == known else "it is not the one that Kernelyard knows"
+
+
 def check_archives(lock: ToolchainLock) -> None:
-    """Refuse a lock that names other bytes than those that are known of a wheel.
+    """Refuse a lock that names other bytes than those that are known of a wheel or a package.
 
     Raises:
         VerificationError: It does (KY351).
     """
     for archive in lock.archives.values():
-        known = known_wheels().get(archive.file)
-        if known is not None and (archive.sha256, archive.record) != (known.sha256, known.record):
-            what = f"the lock's {archive.file} is not the one that Kernelyard knows"
-            hint = "look at who changed toolchain.lock; `kernelyard toolchain lock` makes it anew"
-            raise VerificationError("KY351", what, hint=hint)
+        fault = archive_fault(archive)
+        if fault is not None:
+            hint = "look at who changed toolchain.lock; `kernelyard toolchain update` makes it anew"
+            place = Place("toolchain.lock", key=f"archives.{archive.file}")
+            raise VerificationError("KY351", fault, hint=hint, place=place)
 
 
 def vouched(ingredient: Ingredient, part: Part) -> Ingredient:
     """Return an ingredient of a part with what is known of it by now: the part may have been fetched before it was.
 
     Raises:
-        VerificationError: It is not the wheel that is known (KY351).
+        VerificationError: It is not the wheel or the package that is known (KY351).
     """
-    known = known_wheels().get(ingredient.file)
-    if known is None:
+    packages = ingredient.kind == "debian"
+    known = (known_packages() if packages else known_wheels()).get(ingredient.file)
+    if known is None and not packages:
         return ingredient
-    if ingredient.record != known.record or ingredient.sha256 not in {None, known.sha256}:
+    if known is None or ingredient.record != known.record or ingredient.sha256 not in {None, known.sha256}:
         raise VerificationError(
             "KY351",
             f"{part.id} was taken from a {ingredient.file} that is not the one that Kernelyard knows",

@@ -134,6 +134,39 @@ def forget(repo: str, hub: str | None) -> None:
     click.echo(f"{'forgotten' if known else 'nothing was known'}: {repo} on {location}")
 
 
+@command.group("key")
+def key() -> None:
+    """Make and rotate the keys that `push --sign` signs with."""
+
+
+@key.command("new")
+@click.argument("file", type=click.Path(path_type=Path))
+def key_new(file: Path) -> None:
+    """Make a key: the secret in FILE, what others verify with in FILE.pub."""
+    from kernelyard.publish.keys import new_key
+
+    click.echo(new_key(file))
+
+
+@key.command("rotate")
+@click.argument("old", type=click.Path(path_type=Path))
+@click.argument("new", type=click.Path(path_type=Path))
+def key_rotate(old: Path, new: Path) -> None:
+    """Make a key NEW that takes the place of OLD: who trusts OLD accepts what NEW signs."""
+    from kernelyard.publish.keys import rotate_key
+
+    click.echo(rotate_key(old, new))
+
+
+@key.command("show")
+@click.argument("file", type=click.Path(path_type=Path))
+def key_show(file: Path) -> None:
+    """Print the public part of the key in FILE."""
+    from kernelyard.publish.keys import read_key
+
+    click.echo(read_key(file).public)
+
+
 def _all_kernels(hub: object) -> tuple[str, ...]:
     from kernelyard.hub.static import StaticHub
     from kernelyard.hub.verify import kernels_in

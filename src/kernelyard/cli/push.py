@@ -22,6 +22,9 @@ __all__ = ["command"]
 @click.option("--hub", metavar="URL_OR_PATH", help="The hub; KERNELYARD_HUB by default.")
 @click.option("--repo", metavar="ORG/NAME", help="Where on the hub; general.hub.repo-id of the manifest by default.")
 @click.option("--release", metavar="X.Y.Z", help="Make it a release, with the tag vX.Y.Z, which is never moved.")
+@click.option(
+    "--sign", "signers", metavar="KEY", multiple=True, type=click.Path(path_type=Path), help="A key file to sign with."
+)
 @click.option("--replace", "replace_all", is_flag=True, help="Take variants from the branch that are not in build/.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -30,6 +33,7 @@ def command(
     hub: str | None,
     repo: str | None,
     release: str | None,
+    signers: tuple[Path, ...],
     *,
     replace_all: bool,
     dry_run: bool,
@@ -41,6 +45,7 @@ def command(
     """
     from kernelyard.hub import PublishingHub, open_hub
     from kernelyard.publish import push_project
+    from kernelyard.publish.keys import read_key
 
     if not (hub or os.environ.get("KERNELYARD_HUB")):
         raise InputError("KY506", "no hub is named", hint="pass --hub FOLDER, or set KERNELYARD_HUB to a folder")
@@ -48,7 +53,15 @@ def command(
     if not isinstance(target, PublishingHub) or not _is_writable(target):
         hint = "publishing goes to a folder of its own, which any web server can serve"
         raise InputError("KY506", f"cannot publish to {target.location}", hint=hint)
-    pushed = push_project(folder, target, repo=repo, release=release, replace_all=replace_all, dry_run=dry_run)
+    pushed = push_project(
+        folder,
+        target,
+        repo=repo,
+        release=release,
+        keys=[read_key(path) for path in signers],
+        replace_all=replace_all,
+        dry_run=dry_run,
+    )
     if as_json:
         emit_json(_json(pushed))
     elif dry_run:
@@ -71,6 +84,7 @@ def _json(pushed: Pushed) -> dict[str, object]:
         "release": pushed.release,
         "revision": pushed.revision or None,
         "variants": list(pushed.variants),
+        "signed-by": list(pushed.signed_by),
         "kept": list(pushed.kept),
         "size": pushed.size,
         "sent": pushed.sent,
@@ -89,5 +103,7 @@ def _print(pushed: Pushed) -> None:
         click.echo(f"  {name}")
     for name in pushed.kept:
         click.echo(f"  {name} (kept from before)")
+    for key in pushed.signed_by:
+        click.echo(f"  signed by {key}")
     if pushed.pull_request:
         click.echo(f"waiting for a merge: {pushed.pull_request}")

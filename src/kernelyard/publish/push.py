@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -11,9 +12,11 @@ from kernelyard.build.project import write_index
 from kernelyard.check import Finding, UnfitError, check_variant, gather
 from kernelyard.check.unfit import below
 from kernelyard.errors import CheckError, InputError, MissingError, Place
+from kernelyard.formats.index import Index
+from kernelyard.formats.signature import SigningKey, sign_index, signed_part
 from kernelyard.formats.variant import VariantName
-from kernelyard.formats.wanted import InvalidRelease, release_of
-from kernelyard.hub import PublishingHub, open_hub
+from kernelyard.formats.wanted import InvalidRelease, release_of, release_tag
+from kernelyard.hub import PublishingHub, Revision, open_hub
 from kernelyard.hub.folder import FolderHub
 from kernelyard.hub.protocol import Publication
 from kernelyard.project.plan import plan_variant
@@ -34,6 +37,7 @@ class Pushed:
         variants: Names of the variants that were in ``build/``.
         size: Bytes of all their files.
         release: ``X.Y.Z`` where it is one.
+        signed_by: The public keys of all signatures.
         kept: Names of the variants that the branch had and that stay as they were.
         changed: Whether anything had to be changed on the hub.
         sent: Bytes that were sent.
@@ -47,6 +51,7 @@ class Pushed:
     variants: tuple[str, ...]
     size: int
     release: str | None = None
+    signed_by: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
     changed: bool = field(default=True, compare=False)
     sent: int = field(default=0, compare=False)
@@ -60,6 +65,7 @@ def push_project(
     *,
     repo: str | None = None,
     release: str | None = None,
+    keys: Sequence[SigningKey] = (),
     replace_all: bool = False,
     dry_run: bool = False,
 ) -> Pushed:
@@ -70,6 +76,7 @@ def push_project(
         hub: The hub, or the folder of a static one; a new one is made.
         repo: ``org/name``; by default ``general.hub.repo-id`` of the manifest.
         release: ``X.Y.Z``, to be tagged ``vX.Y.Z``; None for a new state of the version that is no release.
+        keys: What to sign it with. Signatures that others have made of the very same state are kept.
         replace_all: Whether variants that are not in ``build/`` go from the branch.
         dry_run: Whether to say what would be done, and do nothing.
 
@@ -94,9 +101,10 @@ def push_project(
     branch = general.hub_branch or f"v{general.version}"
     base = target.head(repo, branch)
     state = whole_state(project, write_index(project), built.files, target, base, keep=not replace_all, release=release)
+    index = _signed(state.index, target, repo, base, keys)
     publication = Publication(
         repo=repo,
-        index=state.index,
+        index=index,
         contents=state.contents,
         branch=branch,
         expected=base.id if base is not None else None,
@@ -107,6 +115,7 @@ def push_project(
         branch=branch,
         revision="",
         variants=tuple(variant.name for variant in own),
+        signed_by=tuple(str(signature.get("key")) for signature in index.signatures),
         size=sum(variant.size for variant in own),
         release=release,
         kept=state.kept,
@@ -117,6 +126,20 @@ def push_project(
     return replace(
         pushed, revision=done.revision.id, changed=done.changed, sent=done.sent, pull_request=done.pull_request
     )
+
+
+def _signed(index: Index, target: PublishingHub, repo: str, base: Revision | None, keys: Sequence[SigningKey]) -> Index:
+    """Return the index with all signatures: of whoever signed the same before, and by the keys."""
+    if base is not None and index.release is not None:
+        refs = target.refs(repo)
+        tag = release_tag(index.release)
+        at = refs.tags.get(tag)
+        base = base if at in {None, base.id} else target.read(refs, str(at), tag)
+    if base is not None and base.document is not None and base.index.signatures:
+        signed, signatures = signed_part(base.document, path=f"{repo} {base.id[:12]}")
+        if signed == index.signed_bytes():
+            index = replace(index, signatures=signatures)
+    return sign_index(index, keys) if keys else index
 
 
 def _checked_release(release: str, version: int) -> str:

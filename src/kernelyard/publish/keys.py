@@ -1,0 +1,69 @@
+"""Files of keys that publications are signed with."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from kernelyard.errors import EnvironmentProblemError, InputError, Place
+from kernelyard.formats.signature import CODE, PublicKey, SigningKey
+from kernelyard.store import open_regular, writing
+
+__all__ = ["new_key", "read_key", "rotate_key"]
+
+_LARGEST = 1 << 20
+
+
+def new_key(path: Path) -> PublicKey:
+    """Make a key and write it to a file that only its owner may read; the public one is beside it, with ``.pub``.
+
+    Raises:
+        InputError: There is such a file already (KY515).
+        EnvironmentProblemError: It cannot be written, or ``cryptography`` is not installed (KY515).
+    """
+    return _write(path, SigningKey.new())
+
+
+def rotate_key(old: Path, new: Path) -> PublicKey:
+    """Make a key that takes the place of another, with the older one's word for it.
+
+    Raises:
+        InputError: The old file is no key, or there is a new one already (KY515).
+        EnvironmentProblemError: A file cannot be read or written.
+    """
+    return _write(new, read_key(old).endorse(SigningKey.new()))
+
+
+def read_key(path: Path) -> SigningKey:
+    """Read a key to sign with.
+
+    Raises:
+        InputError: The file is no key (KY515).
+        EnvironmentProblemError: It cannot be read, or others may read it too (KY515).
+    """
+    place = Place(str(path))
+    try:
+        with open_regular(path) as file:
+            mode, text = os.fstat(file.fileno()).st_mode, file.read(_LARGEST)
+    except OSError as error:
+        hint = "`kernelyard hub key new FILE` makes one"
+        what = f"the key cannot be read: {error.strerror or error}"
+        raise EnvironmentProblemError(CODE, what, hint=hint, place=place) from error
+    if os.name == "posix" and mode & 0o077:
+        hint = f"chmod 600 {path}; if others had the time to copy it, `kernelyard hub key rotate`"
+        raise EnvironmentProblemError(CODE, "others than its owner may read this key", hint=hint, place=place)
+    return SigningKey.from_json(text, path=str(path))
+
+
+def _write(path: Path, key: SigningKey) -> PublicKey:
+    public = key.public
+    with writing(path.parent, elsewhere="write the key to"):
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            what = "there is a file already, and a key that is overwritten is lost"
+            raise InputError(CODE, what, hint="name another file", place=Place(str(path))) from None
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(key.to_json())
+        path.with_name(f"{path.name}.pub").write_text(f"{public}\n", "utf-8")
+    return public

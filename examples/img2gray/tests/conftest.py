@@ -17,10 +17,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def img2gray() -> ModuleType:
-    """The built kernel: from the folder named by IMG2GRAY_BUILD, else from `build/` beside this example."""
+    """The built kernel: from the folder named by IMG2GRAY_BUILD, or by `kernelyard test`, else from `build/` here."""
     pytest.importorskip("torch", reason="the kernel is a torch extension")
     kernelyard = pytest.importorskip("kernelyard", reason="the kernel is loaded with kernelyard")
-    build = Path(os.environ.get("IMG2GRAY_BUILD") or Path(__file__).parents[1] / "build")
+    named = os.environ.get("IMG2GRAY_BUILD") or os.environ.get("KERNEL_BUILD")
+    build = Path(named or Path(__file__).parents[1] / "build")
     if not build.is_dir():
         pytest.skip(f"no build in {build}: run `kernelyard build` in {build.parent}, or set IMG2GRAY_BUILD")
     return kernelyard.get_local_kernel(build)

@@ -149,6 +149,7 @@ def _make(
     download: bool,
 ) -> None:
     shutil.rmtree(folder, ignore_errors=True)
+    _logger.info("making an environment for %s, once, in %s", name, folder)
     try:
         _make_venv(folder, base, name)
         python = folder / "bin" / "python"

@@ -21,6 +21,7 @@ from kernelyard.build.job_server import JobServer
 from kernelyard.build.matrix import matrix, select
 from kernelyard.build.object_cache import object_cache
 from kernelyard.build.progress import Progress, Snapshot, Work, log_snapshot
+from kernelyard.build.shard import Shard
 from kernelyard.build.toolchain_lock import check_current, read_lock
 from kernelyard.errors import EnvironmentProblemError, InputError, Place
 from kernelyard.formats.index import VariantEntry
@@ -60,6 +61,7 @@ def build_project(
     *,
     source: PartSource,
     variants: Sequence[str] = (),
+    shard: Shard | None = None,
     capabilities: Sequence[str] = (),
     jobs: int | None = None,
     locked: bool = False,
@@ -72,6 +74,7 @@ def build_project(
         root: The project's folder.
         source: Provides toolkits and headers.
         variants: Globs over variant names; none for all that can be built here.
+        shard: The part of these that is built; None for all of them. A part may be empty.
         capabilities: CUDA capabilities to compile for in place of the manifest's, for a build that is not published.
         jobs: Compilers at the same time; None for one per core.
         locked: Whether to build with exactly what the project's ``toolchain.lock`` names, and, without ``variants``,
@@ -97,6 +100,9 @@ def build_project(
         variants = variants or locked_by.selection
     own = source.cuda_home.version if source.cuda_home is not None else None
     chosen = select(matrix(project.manifest, platform=source.platform, cuda=own), variants)
+    if shard is not None and not (chosen := shard.of(chosen)):
+        _logger.warning("nothing to build: there are fewer variants than parts, and part %s is empty", shard)
+        return ()
     work = root / WORK_FOLDER
     with writing(work, elsewhere=MOVE_PROJECT):
         work.mkdir(exist_ok=True)

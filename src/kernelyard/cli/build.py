@@ -37,6 +37,7 @@ def checked_capabilities(capabilities: tuple[str, ...]) -> tuple[str, ...]:
     metavar="X.Y",
     help="Compile for this CUDA capability in place of the manifest's; for trying, not for publishing.",
 )
+@click.option("--shard", metavar="I/N", help="Build the I-th of N parts; `kernelyard merge` puts them together.")
 @click.option("--locked", is_flag=True, help="Use exactly what toolchain.lock names.")
 @click.option(
     "--pinned-compiler",
@@ -62,6 +63,7 @@ def command(
     folder: Path,
     variants: tuple[str, ...],
     capabilities: tuple[str, ...],
+    shard: str | None,
     jobs: int | None,
     *,
     locked: bool,
@@ -73,6 +75,7 @@ def command(
 ) -> None:
     """Build the variants of the kernel in FOLDER into FOLDER/build, checked."""
     from kernelyard.build.project import build_project
+    from kernelyard.build.shard import Shard
     from kernelyard.store import Store
     from kernelyard.toolchain.local_cuda import toolkit_at
     from kernelyard.toolchain.parts import HOST, PartSource
@@ -88,6 +91,7 @@ def command(
             folder,
             source=source,
             variants=variants,
+            shard=Shard.parse(shard) if shard is not None else None,
             capabilities=checked_capabilities(capabilities),
             jobs=jobs,
             locked=locked,

@@ -14,6 +14,7 @@ import pytest
 from kernelyard.hub.folder import FolderHub
 from kernelyard.hub.protocol import Publication
 from kernelyard.hub.static import DirectoryReader, StaticHub
+from kernelyard.hub.transfer import Patience
 
 
 class Server(SimpleHTTPRequestHandler):
@@ -94,6 +95,12 @@ def requests_made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep what is remembered of hubs apart from the user's, and from other tests with the same port."""
     monkeypatch.setenv("KERNELYARD_STATE", str(tmp_path / "state"))
+
+
+@pytest.fixture(autouse=True)
+def _haste(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask as often as always, and wait no time in between."""
+    monkeypatch.setattr("kernelyard.hub.http.PATIENCE", Patience(first_wait_s=0.001))
 
 
 @pytest.fixture

@@ -269,7 +269,7 @@ def test_a_server_that_is_not_there_is_said_clearly() -> None:
 
 def test_a_document_without_end_is_cut(tmp_path: Path, publish: Publish, monkeypatch: pytest.MonkeyPatch) -> None:
     publish(tmp_path / "hub", 1)
-    monkeypatch.setattr("kernelyard.hub.static._LARGEST_DOCUMENT", 100)
+    monkeypatch.setattr("kernelyard.hub.static.LARGEST_DOCUMENT", 100)
     with pytest.raises(InputError, match="larger than"):
         open_hub(tmp_path / "hub").resolve("org/gray", version=1)
 

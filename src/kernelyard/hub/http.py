@@ -7,25 +7,26 @@ import urllib.error
 import urllib.request
 from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from http.client import HTTPException, HTTPMessage
+from http.client import HTTPMessage
 from typing import IO, Any
 from urllib.parse import quote, unquote, urlsplit
 
-from kernelyard.errors import EnvironmentProblemError, InputError, Place
+from kernelyard.errors import InputError
 from kernelyard.hub.static import Answer
+from kernelyard.hub.transfer import Patience, Transfer
 
 __all__ = ["HttpReader", "without_password"]
 
-_CHUNK = 1 << 20
 _TIMEOUT_S = 30
-_NOT_THERE = frozenset({404, 410})
-_NEEDS_PASSWORD = frozenset({401, 403})
+#: The documents of a hub that are not for ever.
+_CHANGING = ("refs.json", "hub.json")
 _HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+", re.ASCII)
 #: What `quote` leaves as it is: all that RFC 3986 allows in a path, and escapes that are there already.
 _PATH = "/%:@!$&'()*+,;=~"
-_LONGEST_NUMBER = 19
+#: For trouble that may pass, where a reader is given no other.
+PATIENCE = Patience()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ class HttpReader:
 
     is_local = False
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *, patience: Patience | None = None) -> None:
         try:
             self._address = _Address.parse(address)
             parts = urlsplit(address)
@@ -118,6 +119,7 @@ class HttpReader:
                 "KY506", f"not the address of a hub: {without_password(address)!r}", hint="write https://host/path"
             )
         self.location = str(self._address)
+        self._patience = patience or PATIENCE
         self._opener = urllib.request.build_opener(_SafeRedirects(self._address))
         self._opener.addheaders = [("User-Agent", "kernelyard")]
 
@@ -127,29 +129,26 @@ class HttpReader:
 
     @contextmanager
     def open(self, path: str) -> Iterator[Answer]:
-        """Open a file of the hub.
+        """Open a file of the hub. What breaks off is taken up again where it was, or asked for once more.
 
         Raises:
             FileNotFoundError: The server says that there is none.
             EnvironmentProblemError: The server cannot be reached or has trouble (KY502).
         """
-        url = self.where(path)
-        request = urllib.request.Request(url)  # noqa: S310 - open_hub lets http and https through only
+        changes = path.endswith(_CHANGING)
+        transfer = Transfer(self._open, self.where(path), self._patience, fresh=changes)
+        with closing(transfer):
+            html = transfer.is_html
+            if changes:
+                # Its beginning and its end are to be of the same state, so it is never taken up in the middle.
+                yield Answer(iter([transfer.whole()]), html=html)
+            else:
+                yield Answer(transfer.chunks(), html=html)
+
+    def _open(self, url: str, headers: dict[str, str]) -> Any:
+        request = urllib.request.Request(url, headers=headers)  # noqa: S310 - open_hub lets http and https through only
         _authorize(request, self._address)
-        try:
-            response = self._opener.open(request, timeout=_TIMEOUT_S)
-        except urllib.error.HTTPError as error:
-            error.close()
-            if error.code in _NOT_THERE:
-                raise FileNotFoundError(url) from None
-            hint = _HINT if error.code not in _NEEDS_PASSWORD else "write https://user:password@host/path"
-            raise _trouble(url, f"the server answered {error.code} {error.reason}", hint) from None
-        except (OSError, HTTPException, ValueError) as error:
-            # ValueError is how urllib puts an address of a proxy, or one redirected to, that cannot be parsed.
-            raise _trouble(url, f"cannot be reached: {getattr(error, 'reason', error) or error!r}") from error
-        with response:
-            html = response.headers.get_content_type() in {"text/html", "application/xhtml+xml"}
-            yield Answer(_chunks(response, url), html=html)
+        return self._opener.open(request, timeout=_TIMEOUT_S)
 
 
 def without_password(address: str) -> str:
@@ -161,31 +160,3 @@ def _authorize(request: urllib.request.Request, hub: _Address) -> None:
     if hub.authorization is not None:
         # Not among the headers that urllib takes along to wherever it is redirected.
         request.add_unredirected_header("Authorization", hub.authorization)
-
-
-def _chunks(response: Any, url: str) -> Iterator[bytes]:
-    # With a length given, http.client takes an early end of the connection for the end of the file.
-    promised = response.headers.get("Content-Length") or ""
-    if len(promised) > _LONGEST_NUMBER:
-        raise _trouble(url, "the server announces a length that no file has")
-    received = 0
-    while True:
-        try:
-            chunk = response.read(_CHUNK)
-        except (OSError, HTTPException, ValueError) as error:
-            raise _trouble(url, f"the transfer broke off after {received} bytes: {error!r}") from error
-        if not chunk:
-            break
-        received += len(chunk)
-        yield chunk
-    if promised.isdecimal() and received < int(promised):
-        raise _trouble(url, f"the transfer broke off after {received} of {promised} bytes")
-
-
-_HINT = "check the address, the network and the proxy settings, then try again"
-
-
-def _trouble(url: str, what: str, hint: str = _HINT) -> EnvironmentProblemError:
-    # Part of it is the server's own words, and a terminal obeys control characters.
-    said = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in what)
-    return EnvironmentProblemError("KY502", said, hint=hint, place=Place(url))

@@ -19,12 +19,23 @@ from kernelyard.hub.protocol import Publication, Published, PublishingHub, Revis
 from kernelyard.hub.refs import VERSION_BRANCH, Refs
 from kernelyard.store import open_regular
 
-__all__ = ["FORMAT", "Answer", "DirectoryReader", "Reader", "StaticHub", "blob_path", "copy_verified", "kernel_path"]
+__all__ = [
+    "FORMAT",
+    "LARGEST_DOCUMENT",
+    "Answer",
+    "DirectoryReader",
+    "Reader",
+    "StaticHub",
+    "blob_path",
+    "copy_verified",
+    "kernel_path",
+]
 
 FORMAT = 1
 
 _CHUNK = 1 << 20
-_LARGEST_DOCUMENT = 64 << 20
+#: Bytes of a document of a hub.
+LARGEST_DOCUMENT = 64 << 20
 _WHOLE_ID = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
@@ -274,8 +285,8 @@ class StaticHub(PublishingHub):
             for chunk in answer.chunks:
                 parts.append(chunk)
                 size += len(chunk)
-                if size > _LARGEST_DOCUMENT:
-                    raise InputError("KY507", f"larger than {_LARGEST_DOCUMENT >> 20} MiB", place=Place(where))
+                if size > LARGEST_DOCUMENT:
+                    raise InputError("KY507", f"larger than {LARGEST_DOCUMENT >> 20} MiB", place=Place(where))
             text = b"".join(parts)
             # All documents are JSON objects; what begins like markup is a login page or a server's error page.
             if answer.html or text.lstrip()[:1] == b"<":

@@ -235,23 +235,30 @@ def test_a_manifest_that_asks_for_something_else_by_now_is_refused(locked: Path,
     assert "kernelyard toolchain update" in error.hint
 
 
+def with_another_content(lock: ToolchainLock, role: str) -> tuple[str, ToolchainLock]:
+    """Return the id of the part in a role, and the lock with another digest of its files."""
+    variant = lock.variants[CPU]
+    part = variant.uses[role].part
+    assert part is not None
+    changed = {**variant.uses, role: replace(variant.uses[role], digest="0" * 64)}
+    parts = {**lock.parts, part: LockedPart(lock.parts[part].archives, "0" * 64)}
+    return part, replace(lock, parts=parts, variants={CPU: replace(variant, uses=changed)})
+
+
 @pytest.mark.parametrize("role", ["compiler", "cmake", "ninja", "torch"])
 def test_a_part_with_another_content_is_refused(
-    locked: Path, source: PartSource, tiny_lock: ToolchainLock, role: str
+    locked: Path, source: PartSource, tiny_lock: ToolchainLock, monkeypatch: pytest.MonkeyPatch, role: str
 ) -> None:
-    use = tiny_lock.variants[CPU].uses[role]
-    assert use.part is not None
-    variant = tiny_lock.variants[CPU]
-    other = replace(use, digest="0" * 64)
-    changed = replace(
-        tiny_lock,
-        parts={**tiny_lock.parts, use.part: LockedPart(tiny_lock.parts[use.part].archives, "0" * 64)},
-        variants={CPU: replace(variant, uses={**variant.uses, role: other})},
-    )
+    part, changed = with_another_content(tiny_lock, role)
     write_lock(locked, changed)
     assert read_lock(locked) == changed
+    error = failure(lambda: build_project(locked, source=source, locked=True), VerificationError, "KY351")
+    assert error.place is not None
+    assert error.place.key == f"parts.{part}"
+    # Of a recipe that nobody knows the lock and the store are all there is.
+    monkeypatch.setattr("kernelyard.toolchain.trust.known_trees", dict)
     error = failure(lambda: build_project(locked, source=source, locked=True), VerificationError, "KY355")
-    assert use.part in error.what
+    assert part in error.what
     assert not (locked / "build").exists()
 
 

@@ -33,13 +33,13 @@ from kernelyard.build.toolchain_lock import (
     write_lock,
 )
 from kernelyard.errors import InputError, KernelyardError, MissingError, VerificationError
-from kernelyard.formats.toolchain_lock import LockedVariant, Request, ToolchainLock, Use
+from kernelyard.formats.toolchain_lock import LockedPart, LockedVariant, Request, ToolchainLock, Use
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
 from kernelyard.project.plan import plan_variant
 from kernelyard.project.sources import read_project
 from kernelyard.toolchain.host import Tools
-from kernelyard.toolchain.trust import known_packages, known_wheels
+from kernelyard.toolchain.trust import known_packages, known_trees, known_wheels
 
 #: Takes the digest of a lock, or None.
 See = Callable[[str | None], dict[str, Any]]
@@ -180,6 +180,16 @@ def test_a_lock_that_names_another_package_than_the_pinned_one_is_refused() -> N
     lock = replace(LOCK, archives={package.file: replace(package, sha256=A)})
     error = failure(lambda: check_current(lock, "x86_64-linux"), VerificationError)
     assert (error.code, error.place) == ("KY351", ("toolchain.lock", None, None, f"archives.{package.file}"))
+
+
+def test_a_lock_that_has_other_files_in_a_part_than_its_recipe_gives_is_refused() -> None:
+    id_, tree = next(iter(known_trees().items()))
+    wheel = next(iter(known_wheels().values()))
+    archives = {wheel.file: wheel}
+    check_current(replace(LOCK, archives=archives, parts={id_: LockedPart((wheel.file,), tree)}), "x86_64-linux")
+    lock = replace(LOCK, archives=archives, parts={id_: LockedPart((wheel.file,), A)})
+    error = failure(lambda: check_current(lock, "x86_64-linux"), VerificationError)
+    assert (error.code, error.place) == ("KY351", ("toolchain.lock", None, None, f"parts.{id_}"))
 
 
 def test_a_lock_that_names_another_wheel_than_the_known_one_is_refused() -> None:

@@ -23,7 +23,7 @@ from kernelyard.store import open_regular, writing
 from kernelyard.toolchain.assemble import Toolchain, assemble
 from kernelyard.toolchain.locked import UPDATE
 from kernelyard.toolchain.parts import HOST, PartSource
-from kernelyard.toolchain.trust import check_archives, vouched
+from kernelyard.toolchain.trust import check_archives, check_trees, vouched, vouched_tree
 from kernelyard.toolchain.uses import parts_of, uses_of
 
 __all__ = [
@@ -137,7 +137,7 @@ def make_lock(root: Path, source: PartSource, *, selection: Sequence[str] = ()) 
     Raises:
         InputError: The manifest has mistakes, or the selection matches nothing.
         EnvironmentProblemError: Something can be neither found nor fetched.
-        VerificationError: A part in the store is not what it says (KY351).
+        VerificationError: A part in the store is not the one that is known (KY351).
     """
     archives: dict[str, Ingredient] = {}
     parts: dict[str, LockedPart] = {}
@@ -146,7 +146,7 @@ def make_lock(root: Path, source: PartSource, *, selection: Sequence[str] = ()) 
         toolchain = make_ready(source, request)
         for part in parts_of(toolchain).values():
             archives |= {ingredient.file: vouched(ingredient, part) for ingredient in part.ingredients}
-            parts[part.id] = LockedPart(tuple(ingredient.file for ingredient in part.ingredients), part.tree)
+            parts[part.id] = LockedPart(tuple(ingredient.file for ingredient in part.ingredients), vouched_tree(part))
         variants[name] = LockedVariant(request, uses_of(toolchain, request))
         _logger.info("%s: all that it is built with is here", name)
     return ToolchainLock(
@@ -220,7 +220,7 @@ def check_current(lock: ToolchainLock, platform: str) -> None:
 
     Raises:
         InputError: Another Kernelyard wrote it, or it is for another platform (KY354).
-        VerificationError: A wheel or package in it is not the one that is known (KY351).
+        VerificationError: A wheel, package or part in it is not the one that is known (KY351).
     """
     what, hint = outdated(lock), UPDATE
     if what is None and lock.platform != platform:
@@ -232,6 +232,7 @@ def check_current(lock: ToolchainLock, platform: str) -> None:
     if what is not None:
         raise InputError("KY354", what, hint=hint, place=Place(LOCK_FILE))
     check_archives(lock)
+    check_trees(lock)
 
 
 def outdated(lock: ToolchainLock) -> str | None:

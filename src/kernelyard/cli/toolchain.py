@@ -149,8 +149,10 @@ def verify(folder: Path, *, full: bool, as_json: bool) -> int:
     if (old := outdated(locked)) is not None:
         click.echo(f"{old}; so only what the lock itself says of parts is compared", err=True)
     else:
+        faults = {verdict.name: verdict for verdict in verify_names(locked)}
+        verdicts = [faults.pop(verdict.name, verdict) for verdict in verdicts]
         verdicts += verify_made(source, locked, {verdict.name for verdict in verdicts if verdict.verdict == "same"})
-        verdicts += verify_names(locked)
+        verdicts += faults.values()
     if full:
         told = {verdict.name for verdict in verdicts}
         verdicts += (verdict for verdict in verify_archives(source, locked) if verdict.name not in told)

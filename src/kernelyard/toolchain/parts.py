@@ -38,7 +38,16 @@ from kernelyard.toolchain.part import Ingredient, Part, provide_part
 from kernelyard.toolchain.remote_wheel import RemoteWheel
 from kernelyard.toolchain.trust import known_wheels
 
-__all__ = ["HOST", "PYTHONS", "HeaderLibrary", "PartSource", "TorchHeaders", "known_cuda", "known_torch"]
+__all__ = [
+    "HOST",
+    "PYTHONS",
+    "HeaderLibrary",
+    "PartSource",
+    "TorchHeaders",
+    "known_cuda",
+    "known_headers",
+    "known_torch",
+]
 
 _logger = logging.getLogger("kernelyard.toolchain")
 
@@ -97,6 +106,12 @@ def known_cuda() -> Mapping[str, Mapping[str, Any]]:
 def known_torch() -> Mapping[str, Mapping[str, Any]]:
     """Return what is pinned of each torch version (``pins.toml``)."""
     table: Mapping[str, Mapping[str, Any]] = _pins()["torch"]
+    return table
+
+
+def known_headers() -> Mapping[str, Mapping[str, Any]]:
+    """Return what is pinned of each library of headers (``pins.toml``)."""
+    table: Mapping[str, Mapping[str, Any]] = _pins()["headers"]
     return table
 
 
@@ -254,17 +269,20 @@ class PartSource:
         Raises:
             EnvironmentProblemError: The index does not have it and no folder is named (KY316), or it cannot be fetched.
         """
-        pin = _pins()["headers"].get(name)
+        pin = known_headers().get(name)
         if pin is None:
             return _named_folder(name)
 
+        # CUTLASS is in one wheel for all; the other libraries' headers are in those for a platform and a Python.
+        python = () if pin["project"] == "nvidia-cutlass" else PYTHONS
+
         def fill(folder: Path) -> Iterator[Ingredient]:
-            python = () if pin["project"] == "nvidia-cutlass" else PYTHONS
             yield self._extract(
                 pin["project"], pin["version"], folder, strip=pin["strip"], take=pin["take"], python=python
             )
 
-        key = f"{pin['project']}-{pin['version']}-{_key(name, sorted(pin.items()))}"
+        made_of = (self.platform,) if python else ()
+        key = f"{pin['project']}-{pin['version']}-{_key(name, sorted(pin.items()), *made_of)}"
         part = self.provide("headers", key, fill)
         include = tuple(part.path / folder for folder in pin["include"])
         return HeaderLibrary(name, pin["version"], include, part.tree, part)
@@ -379,7 +397,7 @@ def _named_folder(name: str) -> HeaderLibrary:
     """Return the CUTLASS that an author has in a folder of their own."""
     named = os.environ.get("CUTLASS_SRC_DIR")
     if not name.startswith("cutlass_") or not named:
-        have = ", ".join(sorted(key for key in _pins()["headers"] if key.startswith("cutlass_")))
+        have = ", ".join(sorted(key for key in known_headers() if key.startswith("cutlass_")))
         hint = f"check it out and set CUTLASS_SRC_DIR to its folder (the index has {have})"
         if not name.startswith("cutlass_"):
             hint = "kernels that depend on it cannot be built by this version"

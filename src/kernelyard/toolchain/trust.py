@@ -4,6 +4,8 @@ A wheel of which only some members are read vouches for itself: the digests of t
 ``RECORD`` from the same server. So `records.json` has, for every wheel that a recipe names, the digest of the whole
 file and of the ``RECORD`` in it, written by ``scripts/refresh-records``, which reads whole files. A wheel that is not
 in the table is taken on first use, and whoever takes it says so. Debian packages are those that are pinned, no others.
+
+What comes of a recipe is known too: `trees.json` has the digest of every part, made by ``scripts/refresh-trees``.
 """
 
 from __future__ import annotations
@@ -19,9 +21,22 @@ from kernelyard.formats.toolchain_lock import Ingredient, ToolchainLock
 from kernelyard.toolchain.debian_packages import as_ingredient, known_debian
 from kernelyard.toolchain.part import Part
 
-__all__ = ["archive_fault", "check_archives", "known_packages", "known_wheels", "vouched"]
+__all__ = [
+    "archive_fault",
+    "check_archives",
+    "check_trees",
+    "known_packages",
+    "known_trees",
+    "known_wheels",
+    "tree_fault",
+    "vouched",
+    "vouched_tree",
+]
 
 _TABLE = "records.json"
+_TREES = "trees.json"
+_CHANGED = "look at who changed toolchain.lock; `kernelyard toolchain update` makes it anew"
+_OTHER_TREE = "its files are not those that Kernelyard knows"
 
 
 @cache
@@ -51,6 +66,14 @@ def known_packages() -> Mapping[str, Ingredient]:
     return {pin.filename: as_ingredient(pin) for pins in known_debian().values() for pin in pins}
 
 
+@cache
+def known_trees() -> Mapping[str, str]:
+    """Return the digests of what comes of the recipes, by the ids of the parts (``trees.json``)."""
+    text = files("kernelyard.toolchain").joinpath(_TREES).read_bytes()
+    trees = parse_json_object(text, code="KY351", path=_TREES).table("trees")
+    return {id_: trees.required(id_, str) for id_ in trees.members}
+
+
 def archive_fault(archive: Ingredient) -> str | None:
     """Return why an archive is not one that this Kernelyard would take under its name; None where it is.
 
@@ -74,9 +97,36 @@ def check_archives(lock: ToolchainLock) -> None:
     for archive in lock.archives.values():
         fault = archive_fault(archive)
         if fault is not None:
-            hint = "look at who changed toolchain.lock; `kernelyard toolchain update` makes it anew"
             place = Place("toolchain.lock", key=f"archives.{archive.file}")
-            raise VerificationError("KY351", fault, hint=hint, place=place)
+            raise VerificationError("KY351", fault, hint=_CHANGED, place=place)
+
+
+def tree_fault(lock: ToolchainLock, id_: str) -> str | None:
+    """Return why a lock's part is not what comes of the recipe with its id; None where it is, or nobody knows."""
+    return None if lock.parts[id_].tree == known_trees().get(id_, lock.parts[id_].tree) else _OTHER_TREE
+
+
+def check_trees(lock: ToolchainLock) -> None:
+    """Refuse a lock that has other files in a part than come of its recipe, whatever archives it names.
+
+    Raises:
+        VerificationError: It does (KY351).
+    """
+    for id_ in lock.parts:
+        fault = tree_fault(lock, id_)
+        if fault is not None:
+            raise VerificationError("KY351", fault, hint=_CHANGED, place=Place("toolchain.lock", key=f"parts.{id_}"))
+
+
+def vouched_tree(part: Part) -> str:
+    """Return the digest of a part's files, which are those that are known of it where any are.
+
+    Raises:
+        VerificationError: They are not (KY351).
+    """
+    if part.tree != known_trees().get(part.id, part.tree):
+        raise VerificationError("KY351", f"{part.id}: {_OTHER_TREE}", hint=f"remove {part.path}; it is fetched again")
+    return part.tree
 
 
 def vouched(ingredient: Ingredient, part: Part) -> Ingredient:

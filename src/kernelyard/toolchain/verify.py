@@ -18,7 +18,7 @@ from kernelyard.toolchain.locked import UPDATE, made_again
 from kernelyard.toolchain.part import Part, tree_digest
 from kernelyard.toolchain.parts import PartSource
 from kernelyard.toolchain.remote_wheel import RemoteWheel
-from kernelyard.toolchain.trust import archive_fault
+from kernelyard.toolchain.trust import archive_fault, tree_fault
 
 __all__ = ["Verdict", "verify_archives", "verify_made", "verify_names", "verify_parts"]
 
@@ -118,7 +118,11 @@ def _compared(name: str, kind: Literal["part", "made"], path: Path, tree: str, s
 
 
 def verify_names(lock: ToolchainLock) -> Iterator[Verdict]:
-    """Tell which archives of a lock of this Kernelyard are others than it knows under these names."""
+    """Tell which archives and parts of a lock of this Kernelyard are others than it knows under these names."""
+    for id_ in lock.parts:
+        fault = tree_fault(lock, id_)
+        if fault is not None:
+            yield Verdict(id_, "part", "differs", fault)
     for file, archive in lock.archives.items():
         fault = archive_fault(archive)
         if fault is not None:

@@ -15,14 +15,15 @@ from dataclasses import dataclass, field
 from importlib.resources import as_file, files
 from pathlib import Path
 
+from kernelyard.build.configured import Configured
 from kernelyard.build.failure import explain_failure
 from kernelyard.build.isolation import HERMETIC_UMASK, hermetic_environment, without_network
 from kernelyard.build.linker import WITHOUT_TRANSLATION
 from kernelyard.build.progress import Progress
-from kernelyard.errors import EnvironmentProblemError
+from kernelyard.errors import BuildError, EnvironmentProblemError
 from kernelyard.project.cmake_lists import MACHINE_FOLDER
 from kernelyard.project.generate import MOVE_PROJECT, write_files
-from kernelyard.store import hash_file, writing
+from kernelyard.store import Store, hash_file, writing
 from kernelyard.toolchain.host import Tools
 
 __all__ = ["Processes", "StoppedError", "Workshop", "compile_variants", "configure"]
@@ -96,6 +97,7 @@ class Workshop:
         environment: What leads compilers to the job server and to a cache of objects.
         progress: Is told what is going on.
         processes: The programs that run.
+        store: Where it is kept what CMake finds out; None to have it find out all.
     """
 
     jobs: int = 1
@@ -104,6 +106,7 @@ class Workshop:
     environment: Mapping[str, str] = field(default_factory=dict)
     progress: Progress | None = None
     processes: Processes = field(default_factory=Processes)
+    store: Store | None = None
 
 
 def compile_variants(
@@ -173,7 +176,18 @@ def _configure(folder: Path, tools: Tools, workshop: Workshop, launch: Path | No
     _logger.info("configuring %s", folder.name)
     command = [str(tools.cmake), "-S", str(folder), "-B", str(objects), "-G", "Ninja"]
     command += [f"-DCMAKE_TOOLCHAIN_FILE={toolchain}", f"-DCMAKE_MAKE_PROGRAM={tools.ninja}"]
-    _run(command, folder, workshop, launched)
+    known = Configured(workshop.store, folder, tools.cmake) if workshop.store is not None else None
+    if known is not None and known.give(objects):
+        try:
+            _run(command, folder, workshop, launched)
+        except (BuildError, EnvironmentProblemError):
+            # Whatever is wrong with what was known, CMake can find it out itself.
+            shutil.rmtree(objects)
+            _run(command, folder, workshop, launched)
+    else:
+        _run(command, folder, workshop, launched)
+        if known is not None:
+            known.keep(objects)
     stamp.write_bytes(wanted.encode())
 
 

@@ -124,6 +124,7 @@ def build_project(
             locked_by=locked_by.digest if locked_by is not None else None,
             environment=server.environment | (cache.environment if cache is not None else {}),
             progress=progress,
+            store=source.store if locked_by is None else None,
         )
         built: list[BuiltVariant] = []
         try:

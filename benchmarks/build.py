@@ -1,0 +1,388 @@
+#!/usr/bin/env python3
+"""Say what building costs beside `torch.utils.cpp_extension`, in one run, with the same compilers and capabilities.
+
+Two kernels are built (`benchmarks/kernels`): `lean`, whose `.cu` knows nothing of torch, and `heavy`, whose `.cu`
+includes torch's headers. Each step begins where its name says: cold is without objects and with an empty cache of
+objects. nvcc is the one that Kernelyard fetches, for both sides; g++ is this machine's. All toolchain parts are in the
+cache before anything is timed.
+
+It needs the `build` extra, and a Python that has a CUDA build of torch and setuptools (`--python`); no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from kernelyard import __version__
+from kernelyard.formats.versions import Version
+from kernelyard.store import Store
+from kernelyard.toolchain.assemble import Toolchain, assemble
+from kernelyard.toolchain.parts import PartSource, known_torch
+
+HERE = Path(__file__).resolve().parent
+EXAMPLE = HERE.parent / "examples" / "img2gray"
+CUDA = "13.0"
+#: Seconds between two looks at the memory.
+PAUSE_S = 0.1
+#: What torch's own tool is asked to do, in the Python that has a torch.
+EXTENSION = """
+import json, sys, time
+from torch.utils import cpp_extension
+arguments = json.load(sys.stdin)
+started = time.monotonic()
+cpp_extension.load(**arguments)
+print(json.dumps(time.monotonic() - started))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel that is built.
+
+    Attributes:
+        name: Its folder in `benchmarks/kernels`.
+        sources: Those of its CUDA variant.
+        tutorial: The same, as PyTorch's tutorial would write them.
+        device: The `.cu` that is edited.
+        shared: Files of the example that it needs besides.
+    """
+
+    name: str
+    sources: tuple[str, ...]
+    tutorial: tuple[str, ...]
+    device: str
+    shared: tuple[str, ...] = ()
+
+
+LEAN = Kernel(
+    "lean",
+    ("torch_binding.cpp", "csrc/img2gray.cu", "csrc/img2gray_cpu.cpp"),
+    ("tutorial_binding.cpp", "csrc/img2gray.cu", "csrc/img2gray_cpu.cpp"),
+    "csrc/img2gray.cu",
+    ("csrc", "torch-ext"),
+)
+HEAVY = Kernel(
+    "heavy",
+    ("torch_binding.cpp", "scale.cu", "scale_cpu.cpp"),
+    ("tutorial_binding.cpp", "tutorial_scale.cu", "scale_cpu.cpp"),
+    "scale.cu",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one step took.
+
+    Attributes:
+        step: Its letter.
+        what: In words.
+        seconds: From start to end.
+        peak: The most memory of all its processes together, in bytes; None where it was not looked at.
+    """
+
+    step: str
+    what: str
+    seconds: float
+    peak: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A step takes at most so many times another one, or so many seconds where there is no other."""
+
+    step: str
+    most: float
+    of: str | None
+
+    def ratio(self, rows: Mapping[str, Row]) -> float:
+        """Return what it is."""
+        return rows[self.step].seconds / (rows[self.of].seconds if self.of else 1.0)
+
+    def line(self, rows: Mapping[str, Row]) -> str:
+        """Return the row of a table."""
+        ratio = self.ratio(rows)
+        unit = f"times {self.of}" if self.of else "s"
+        met = "met" if ratio <= self.most else "missed"
+        return f"| {self.step} | {ratio:.2f} {unit} | {self.most:g} | {met} |"
+
+
+TARGETS = {
+    "lean": (
+        Target("b", 0.9, "a'"),
+        Target("c", 2, "a"),
+        Target("c", 5, "a'"),
+        Target("d", 2, None),
+        Target("e", 1.3, "nvcc"),
+    ),
+    "heavy": (Target("c", 4, "a"), Target("d", 2, None)),
+}
+
+
+def main() -> int:
+    """Do as the arguments say, print the result, and return 0."""
+    options = arguments()
+    with tempfile.TemporaryDirectory(prefix="kernelyard-benchmark-") as scratch:
+        results = {
+            kernel.name: measure(kernel, Path(scratch) / kernel.name, options)
+            for kernel in (LEAN, HEAVY)
+            if kernel.name in options.kernel
+        }
+    about = system(options)
+    if options.json:
+        print(
+            json.dumps({"about": about} | {name: list(map(asdict, rows)) for name, rows in results.items()}, indent=2)
+        )
+        return 0
+    print("\n".join(f"{name}: {said}" for name, said in about.items()))
+    for name, rows in results.items():
+        print(f"\n{markdown(name, rows)}")
+    return 0
+
+
+def arguments() -> argparse.Namespace:
+    """Return what the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", default=sys.executable, help="one with a CUDA build of torch; this one by default")
+    parser.add_argument("--kernel", action="append", choices=["lean", "heavy"], help="only this one")
+    parser.add_argument("--capability", action="append", metavar="X.Y", help="compile for it; 8.0 and 9.0 by default")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="compilers at the same time")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    options = parser.parse_args()
+    options.kernel = options.kernel or ["lean", "heavy"]
+    options.capability = options.capability or ["8.0", "9.0"]
+    return options
+
+
+def measure(kernel: Kernel, folder: Path, options: argparse.Namespace) -> list[Row]:
+    """Return what each step took, in the order of the steps."""
+    project = write_project(kernel, folder / "project", options.capability)
+    theirs = Version(torch_version(options.python))
+    release = f"{theirs.major}.{theirs.minor}"
+    source = PartSource(Store.default())
+    torch = [Version(pin["version"]) for pin in known_torch().values() if pin["cuda"] == CUDA]
+    toolchain = assemble(source, backend="cuda", cuda=Version(CUDA), torch=torch)
+    one = f"torch{release.replace('.', '')}-*-cu130-*"
+    os.environ["SCCACHE_DIR"] = str(folder / "objects")
+
+    def build(*arguments: str) -> Callable[[], None]:
+        program = Path(sysconfig.get_path("scripts")) / "kernelyard"
+        return lambda: run([program, "build", project, "--jobs", str(options.jobs), *arguments])
+
+    def cold() -> None:
+        for place in (project / ".kernelyard", project / "build", folder / "objects"):
+            shutil.rmtree(place, ignore_errors=True)
+
+    def extension(sources: Sequence[str], name: str) -> Row:
+        progress(f"{kernel.name}: {name}")
+        seconds, peak = cpp_extension(kernel, folder, sources, toolchain, options)
+        return Row(name, "", seconds, peak)
+
+    def timed(step: str, what: str, work: Callable[[], None]) -> Row:
+        progress(f"{kernel.name}: {what}")
+        with memory_watch() as peak:
+            started = time.monotonic()
+            work()
+            seconds = time.monotonic() - started
+        return Row(step, what, seconds, peak())
+
+    warm_caches = build("--variant", one, "--no-cache")
+    warm_caches()  # headers of every torch are read once, for both sides
+    a = extension(kernel.tutorial, "a")
+    a_same = extension(kernel.sources, "a'")
+    cold()
+    b = timed("b", f"one CUDA variant, torch {release}, cold", build("--variant", one))
+    cold()
+    c = timed("c", f"the matrix, {len(torch)} torch for CUDA {CUDA} and CPU, cold", build())
+    d = timed("d", "the matrix again, nothing to do", build())
+    for place in (project / ".kernelyard", project / "build"):
+        shutil.rmtree(place)
+    d_cached = timed("d'", "the matrix, without objects, from the cache of objects", build())
+    cold()
+    c_bare = timed("c'", "the matrix, cold, `--no-cache`", build("--no-cache"))
+    loop = build("--variant", one, "--no-cache", "--capability", options.capability[-1])
+    loop()
+    edit(project / kernel.device)
+    e = timed("e", f"edit the `.cu`, build for torch {release} and one capability", loop)
+    nvcc = timed("nvcc", "nvcc alone, that file and capability", bare_nvcc(kernel, project, toolchain, options, theirs))
+    names = {
+        "a": f"`cpp_extension`, as the tutorial has it, torch {release}, one variant",
+        "a'": "`cpp_extension`, the very sources that are used here",
+    }
+    a, a_same = (Row(row.step, names[row.step], row.seconds, row.peak) for row in (a, a_same))
+    return [a, a_same, b, c, c_bare, d, d_cached, e, nvcc]
+
+
+def write_project(kernel: Kernel, project: Path, capabilities: Sequence[str]) -> Path:
+    """Lay out a kernel's project."""
+    shutil.copytree(HERE / "kernels" / kernel.name, project)
+    for name in kernel.shared:
+        shutil.copytree(EXAMPLE / name, project / name, ignore=shutil.ignore_patterns("torch_binding.cpp"))
+    manifest = project / "build.toml"
+    listed = ", ".join(json.dumps(capability) for capability in capabilities)
+    manifest.write_text(manifest.read_text().replace("@capabilities@", listed))
+    return project
+
+
+def cpp_extension(
+    kernel: Kernel, folder: Path, sources: Sequence[str], toolchain: Toolchain, options: argparse.Namespace
+) -> tuple[float, int]:
+    """Build with torch's own tool, cold, and return the seconds and the most memory."""
+    assert toolchain.cuda is not None  # noqa: S101 - it was asked for
+    out = folder / "extension"
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir()
+    project = folder / "project"
+    registration = project / ".kernelyard" / "cu130" / "cmake" / "include"
+    request = {
+        "name": f"{kernel.name}_extension",
+        "sources": [str(project / source) for source in sources],
+        "extra_include_paths": [str(project / "csrc"), str(registration), str(toolchain.cuda.include / "cccl")],
+        "extra_cflags": ["-O3", "-DCUDA_KERNEL"],
+        "extra_cuda_cflags": ["-O3"],
+        "build_directory": str(out),
+        "with_cuda": True,
+        "is_python_module": False,
+    }
+    environment = {
+        **os.environ,
+        "CUDA_HOME": str(toolchain.cuda.nvcc.parents[1]),
+        "MAX_JOBS": str(options.jobs),
+        "PATH": f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}",  # Ninja
+        "TORCH_CUDA_ARCH_LIST": ";".join(options.capability),
+    }
+    with memory_watch() as peak:
+        done = subprocess.run(
+            [options.python, "-c", EXTENSION],
+            input=json.dumps(request),
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if not list(out.glob("*.so")):
+        sys.exit(f"build: cpp_extension failed\n{done.stdout}{done.stderr}")
+    # It is loaded as well, which needs a GPU's driver on some machines; the library's time tells when it was done.
+    built = max(path.stat().st_mtime for path in out.glob("*.so"))
+    began = min(path.stat().st_mtime for path in out.glob("build.ninja"))
+    return built - began, peak()
+
+
+def bare_nvcc(
+    kernel: Kernel, project: Path, toolchain: Toolchain, options: argparse.Namespace, torch: Version
+) -> Callable[[], None]:
+    """Return what compiles the `.cu` with nvcc, as somebody would by hand."""
+    assert toolchain.cuda is not None  # noqa: S101 - it was asked for
+    architecture = options.capability[-1].replace(".", "")
+    include = [project / "csrc", toolchain.cuda.include / "cccl"]
+    if kernel is HEAVY:
+        headers = next(one.root for version, one in toolchain.torch.items() if Version(version).minor == torch.minor)
+        include += [headers, headers / "torch/csrc/api/include"]
+    command: list[str | Path] = [toolchain.cuda.nvcc, "-O3", "-std=c++20", f"-arch=sm_{architecture}"]
+    command += ["-Xcompiler", "-fPIC", *(f"-I{folder}" for folder in include)]
+    return lambda: run([*command, "-c", project / kernel.device, "-o", project / "bare.o"])
+
+
+def edit(path: Path) -> None:
+    """Change a source so that it compiles to something else."""
+    path.write_text(f'{path.read_text()}\nextern "C" int edited_at() {{ return {time.time_ns() % 1_000_000}; }}\n')
+
+
+def run(command: Sequence[str | Path]) -> None:
+    """Run a program to its end."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"build: {command[0]} failed\n{done.stdout}{done.stderr}")
+
+
+def torch_version(python: str) -> str:
+    """Return the release of the torch that another Python has."""
+    code = "import torch; print(torch.__version__, torch.version.cuda)"
+    done = subprocess.run([python, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False)
+    version, _, cuda = done.stdout.strip().partition(" ")
+    if not cuda.startswith("13."):
+        sys.exit(f"build: {python} has no torch for CUDA 13: name one that has with --python\n{done.stderr}")
+    return version.partition("+")[0]
+
+
+@contextmanager
+def memory_watch() -> Iterator[Callable[[], int]]:
+    """Watch the memory of all processes below this one; yield what tells the most of it, in bytes."""
+    most, end = [0], threading.Event()
+
+    def look() -> None:
+        while not end.wait(PAUSE_S):
+            most[0] = max(most[0], memory_below(os.getpid()))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield lambda: most[0]
+    finally:
+        end.set()
+        thread.join()
+
+
+def memory_below(root: int) -> int:
+    """Return the resident memory of the processes that a process has started, and of those that they have, in bytes."""
+    children: dict[int, list[tuple[int, int]]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
+        except OSError:
+            continue
+        children.setdefault(int(fields[1]), []).append((int(stat.parent.name), int(fields[21])))
+    total, waiting = 0, [root]
+    while waiting:
+        for process, pages in children.get(waiting.pop(), []):
+            total += pages * os.sysconf("SC_PAGE_SIZE")
+            waiting.append(process)
+    return total
+
+
+def markdown(name: str, rows: Sequence[Row]) -> str:
+    """Return two tables: what each step took, and what the targets are."""
+    lines = [f"`{name}`:", "", "| | | seconds | memory, GB |", "|---|---|---|---|"]
+    for row in rows:
+        peak = f"{row.peak / 1e9:.1f}" if row.peak else ""
+        lines.append(f"| {row.step} | {row.what} | {row.seconds:.1f} | {peak} |")
+    by_step = {row.step: row for row in rows}
+    lines += ["", "| | is | at most | |", "|---|---|---|---|", *(target.line(by_step) for target in TARGETS[name])]
+    return "\n".join(lines)
+
+
+def system(options: argparse.Namespace) -> dict[str, str]:
+    """Return where and when something is measured."""
+    gcc = subprocess.run(
+        [shutil.which("g++") or "g++", "-dumpfullversion"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    return {
+        "date": datetime.now(timezone.utc).date().isoformat(),
+        "machine": f"{platform.machine()}, {options.jobs} cores, {platform.freedesktop_os_release()['PRETTY_NAME']}",
+        "load at the end": f"{os.getloadavg()[0]:.1f}",
+        "capabilities": ", ".join(options.capability),
+        "versions": f"Kernelyard {__version__}, nvcc {CUDA}, g++ {gcc}, torch {torch_version(options.python)} there",
+    }
+
+
+def progress(text: str) -> None:
+    """Say what is being done."""
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -25,7 +25,7 @@ from kernelyard.store import writing
 from kernelyard.toolchain.assemble import Toolchain
 from kernelyard.toolchain.floor import forbidden_archive_members
 
-__all__ = ["Build", "package_variant"]
+__all__ = ["Build", "package_variant", "put_in_place"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def package_variant(build: Build, *, aside: Path) -> Path:
             findings = (*refused, *check_variant(_describe(build, work)))
             if findings:
                 raise UnfitError(plan.name, findings)
-            _replace_folder(work, final)
+            put_in_place(work, final)
         finally:
             shutil.rmtree(work.parent, ignore_errors=True)
     return final
@@ -135,7 +135,12 @@ def _check_archive_members(built: Path, extension: str) -> tuple[Finding, ...]:
     )
 
 
-def _replace_folder(work: Path, final: Path) -> None:
+def put_in_place(work: Path, final: Path) -> None:
+    """Move a finished variant to its place, and what was there to a folder beside it, ``replaced``.
+
+    Raises:
+        EnvironmentProblemError: The two are on different file systems (KY414).
+    """
     final.parent.mkdir(exist_ok=True)
     if final.parent.stat().st_dev != work.stat().st_dev:
         raise EnvironmentProblemError(

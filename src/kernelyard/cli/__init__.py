@@ -34,6 +34,7 @@ _COMMANDS = {
     "import": "Put what `export` wrote into a hub.",
     "info": "Say what a kernel is.",
     "init": "Make a kernel project that builds, tests and loads as it is.",
+    "merge": "Put variants that were built apart into one build/.",
     "push": "Publish what is in build/ to a hub.",
     "rebuild": "Build a variant again from what it was built from, and compare.",
     "run": "Run a command with a chosen torch, the toolkit and the kernel.",

@@ -174,6 +174,17 @@ def test_a_torch_that_is_not_there_is_fetched_after_saying_how_much(
     assert json.loads(again.stdout)[0]["passed"] == 5
 
 
+def test_what_is_tested_can_be_built_first(kernelyard: Command, sample: Callable[[str], Path]) -> None:
+    project = sample("tiny")
+    (project / "tests").mkdir()
+    (project / "tests" / "test_it.py").write_text("import tiny\ndef test_it(): assert tiny.__doc__", "utf-8")
+    done = kernelyard("test", project, "--build", "--json")
+    assert done.returncode == 0, done.stderr
+    (told,) = json.loads(done.stdout)
+    assert (told["variant"].startswith("torch-stable-abi211-cpu-"), told["passed"]) == (True, 1)
+    assert "checked torch-stable-abi211-cpu-" in done.stderr
+
+
 def test_what_is_not_there_is_said(kernelyard: Command, sample: Callable[[str], Path], project: Path) -> None:
     fresh = sample("tiny")
     done = kernelyard("test", fresh)

@@ -16,15 +16,17 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 
 from kernelyard.author import pytest_counts
-from kernelyard.author.choice import judge_with, torch_for
+from kernelyard.author.choice import choose_variant, judge_with, torch_for
 from kernelyard.author.interpreter import Interpreter, find_interpreter
 from kernelyard.author.work_environment import WorkEnvironment, provide_environment
 from kernelyard.author.workplace import importable, requirements_of, variables
+from kernelyard.build.project import build_project
 from kernelyard.errors import InputError, KernelyardError, MissingError, Place
 from kernelyard.formats.tables import nearest
 from kernelyard.hub.folder import FolderHub, FolderVariant
 from kernelyard.project.sources import Project, read_project
 from kernelyard.store import Store
+from kernelyard.toolchain.parts import PartSource
 
 __all__ = ["TestRun", "run_tests"]
 
@@ -74,6 +76,7 @@ def run_tests(
     *,
     patterns: Sequence[str] = (),
     python: str | None = None,
+    build: bool = False,
     others: bool = False,
     download: bool = True,
     arguments: Sequence[str] = (),
@@ -85,6 +88,7 @@ def run_tests(
         root: The project's folder.
         patterns: Globs over variant names; none for those that run with the torch at hand.
         python: The interpreter whose torch is at hand; None for this one, or that of the active environment.
+        build: Whether to build what is meant first: of no globs, the best variant with the torch at hand.
         others: Whether variants that want another torch are tried as well; those that are asked for by name are.
         download: Whether what is missing may be fetched.
         arguments: For pytest.
@@ -93,14 +97,19 @@ def run_tests(
     Raises:
         InputError: The manifest has mistakes, or a glob matches nothing that was built (KY401).
         MissingError: Nothing was built (KY607), or there are no tests (KY746).
+        KernelyardError: As :func:`kernelyard.build.project.build_project` does, where it is to be built.
     """
     root = root.resolve()
     project = read_project(root)
     if not (root / _TESTS).is_dir() and not arguments:
         hint = f"pytest looks for test_*.py in {_TESTS}/; `kernelyard init` makes some that show how"
         raise MissingError("KY746", "the kernel has no tests", hint=hint, place=Place(str(root / _TESTS)))
-    chosen = _chosen(root, patterns)
     base = find_interpreter(python)
+    if build:
+        source = PartSource(Store.default())
+        wanted = patterns or [choose_variant(project, base.system, source).variant]
+        build_project(root, source=source, variants=wanted)
+    chosen = _chosen(root, patterns)
     options = _Options(tuple(arguments), others=others or bool(patterns), download=download, quiet=quiet)
     for variant in chosen:
         yield _tried(project, variant, base, options)
@@ -117,7 +126,7 @@ class _Options:
 def _chosen(root: Path, patterns: Sequence[str]) -> list[FolderVariant]:
     found = FolderHub.find(root)
     if found is None or not found.variants:
-        hint = f"kernelyard build {quote(str(root))}"
+        hint = f"kernelyard build {quote(str(root))}, or pass --build"
         raise MissingError("KY607", "nothing is built yet", hint=hint, place=Place(str(root / "build")))
     for broken in found.broken:
         _logger.warning("%s is left out: %s", broken.name, broken.reason)

@@ -34,6 +34,9 @@ _IGNORED = {"build", "__pycache__"}
 #: Looking at all files takes at most one part in so many of the time.
 _SHARE = 20
 
+#: Seconds after which files that were just saved are looked at again: editors save several, or one in steps.
+_SETTLED = 0.05
+
 #: Path -> size and time of change.
 _State = Mapping[str, tuple[int, int]]
 
@@ -128,7 +131,7 @@ class Watch:
         return f"<{state} {self._root}: {module}{trouble}>"
 
     def _follow(self) -> None:
-        """Look at the files again and again; build when two looks in a row see the same change."""
+        """Look at the files again and again; build when two looks in a row see the same."""
         before = self._seen
         pause = self._interval
         while not self._stop.wait(pause):
@@ -137,6 +140,8 @@ class Watch:
             pause = max(self._interval, _SHARE * (time.monotonic() - started))
             if now == before and now != self._seen:
                 self._build(now, started)
+            elif now != before:
+                pause = min(pause, _SETTLED)
             before = now
 
     def _end(self) -> None:
@@ -187,14 +192,14 @@ class Watch:
 
 
 def watch(
-    path: str | Path = ".", *, variant: str | None = None, interval: float = 0.3, jobs: int | None = None
+    path: str | Path = ".", *, variant: str | None = None, interval: float = 0.2, jobs: int | None = None
 ) -> Watch:
     """Build a kernel for this machine, import it, and do so again whenever a file of it is saved.
 
     Args:
         path: The kernel's folder.
         variant: A glob over names of variants; None for the best with the torch of this process.
-        interval: Seconds between two looks at the files. A change is built when it has not gone on for one of them.
+        interval: Seconds between two looks at the files, at least.
         jobs: Compilers at the same time; None for one per core.
 
     Returns:

@@ -19,12 +19,20 @@ __all__ = ["command"]
 @click.command("test", cls=PassingCommand)
 @click.argument("folder", default=".", type=click.Path(path_type=Path))
 @click.option("--variant", "variants", multiple=True, metavar="GLOB", help="Only variants whose names match.")
+@click.option("--build", is_flag=True, help="Build first: what --variant matches, or the best for the torch at hand.")
 @click.option("--all", "others", is_flag=True, help="Also those for which another torch has to be fetched.")
 @click.option("--python", metavar="PATH", help="With the torch of this interpreter.")
 @click.option("--no-download", is_flag=True, help="Fetch nothing: what lacks something is left out, and said.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; pytest's output goes to stderr.")
 def command(
-    folder: Path, variants: tuple[str, ...], python: str | None, *, others: bool, no_download: bool, as_json: bool
+    folder: Path,
+    variants: tuple[str, ...],
+    python: str | None,
+    *,
+    build: bool,
+    others: bool,
+    no_download: bool,
+    as_json: bool,
 ) -> int:
     """Run the tests of the kernel in FOLDER against each variant in FOLDER/build that runs here.
 
@@ -37,6 +45,7 @@ def command(
             folder,
             patterns=variants,
             python=python,
+            build=build,
             others=others,
             download=not no_download,
             arguments=passed_on() or (),

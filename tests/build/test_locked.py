@@ -373,8 +373,9 @@ def test_show_says_why_and_fetches_nothing(locked: Path, kernelyard: Command, tm
     assert by_role["torch"]["where"] == "not here yet"
     assert "the package index" in by_role["torch"]["looked"][1]
     assert by_role["compiler"]["why"]
-    text = kernelyard("toolchain", "show", "--variant", "*-cpu-*", cwd=locked).stdout
-    assert "taken because: " in text
+    done = kernelyard("toolchain", "show", "--variant", "*-cpu-*", cwd=locked)
+    assert "taken because: " in done.stdout
+    assert "builds with --locked take what toolchain.lock names instead" in done.stderr
 
 
 def test_verify_exits_with_its_own_status_where_something_differs(

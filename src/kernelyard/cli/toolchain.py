@@ -45,7 +45,7 @@ def command() -> None:
 @_JSON
 def show(folder: Path, variants: tuple[str, ...], *, platform: str, cuda_home: str | None, as_json: bool) -> None:
     """Say what the variants of the kernel in FOLDER are built with, and why; fetch nothing."""
-    from kernelyard.build.toolchain_lock import make_ready, requests
+    from kernelyard.build.toolchain_lock import LOCK_FILE, make_ready, requests
     from kernelyard.project.sources import read_project
     from kernelyard.store import Store
     from kernelyard.toolchain.local_cuda import toolkit_at
@@ -61,6 +61,8 @@ def show(folder: Path, variants: tuple[str, ...], *, platform: str, cuda_home: s
     if as_json:
         emit_json([{"variant": name, "steps": [asdict(step) for step in steps]} for name, steps in trails.items()])
         return
+    if os.path.lexists(folder / LOCK_FILE):
+        click.echo("builds with --locked take what toolchain.lock names instead", err=True)
     shared: dict[Step, list[str]] = {}
     for name, steps in trails.items():
         for step in steps:
@@ -189,7 +191,9 @@ def _print_lock(lock: ToolchainLock, old: ToolchainLock | None, *, as_json: bool
         click.echo(f"  {count} {_TRUST[trust]}")
     for name in gone:
         click.echo(f"  gone: {name}, which was in the lock before")
-    if gone and old is not None and old.platform == lock.platform and lock.selection:
+    if gone and old is not None and old.platform != lock.platform:
+        click.echo(f"  a lock is for one platform: that of {old.platform} is replaced by this one of {lock.platform}")
+    elif gone and old is not None and lock.selection:
         more = lock.selection if lock.variants.keys() - old.variants.keys() else ()
         click.echo(f"  to have {'it' if len(gone) == 1 else 'them'} too: {lock_command(old, *more)}")
 

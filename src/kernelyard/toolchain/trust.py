@@ -36,7 +36,7 @@ __all__ = [
 _TABLE = "records.json"
 _TREES = "trees.json"
 _CHANGED = "look at who changed toolchain.lock; `kernelyard toolchain update` makes it anew"
-_OTHER_TREE = "its files are not those that Kernelyard knows"
+_OTHER_TREE = "the lock names other files in it than Kernelyard knows"
 
 
 @cache
@@ -125,7 +125,8 @@ def vouched_tree(part: Part) -> str:
         VerificationError: They are not (KY351).
     """
     if part.tree != known_trees().get(part.id, part.tree):
-        raise VerificationError("KY351", f"{part.id}: {_OTHER_TREE}", hint=f"remove {part.path}; it is fetched again")
+        what = f"the files of {part.id} are not those that Kernelyard knows"
+        raise VerificationError("KY351", what, hint=f"remove {part.path}; it is fetched again")
     return part.tree
 
 

@@ -26,6 +26,9 @@ __all__ = ["command"]
     "--sign", "signers", metavar="KEY", multiple=True, type=click.Path(path_type=Path), help="A key file to sign with."
 )
 @click.option("--replace", "replace_all", is_flag=True, help="Take variants from the branch that are not in build/.")
+@click.option(
+    "--accept-api-changes", is_flag=True, help="Let a release's number rise less than the public API has changed."
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
@@ -36,6 +39,7 @@ def command(
     signers: tuple[Path, ...],
     *,
     replace_all: bool,
+    accept_api_changes: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -60,8 +64,11 @@ def command(
         release=release,
         keys=[read_key(path) for path in signers],
         replace_all=replace_all,
+        accept_api_changes=accept_api_changes,
         dry_run=dry_run,
     )
+    if not as_json:
+        _tell_changes(pushed)
     if as_json:
         emit_json(_json(pushed))
     elif dry_run:
@@ -89,9 +96,27 @@ def _json(pushed: Pushed) -> dict[str, object]:
         "size": pushed.size,
         "sent": pushed.sent,
         "changed": pushed.changed,
+        "since-last-release": _comparison(pushed),
         "plan": list(pushed.plan),
         "pull-request": pushed.pull_request,
     }
+
+
+def _comparison(pushed: Pushed) -> dict[str, object] | None:
+    found = pushed.comparison
+    if found is None:
+        return None
+    changes = [{"part": str(change.part), "what": change.what} for change in found.changes]
+    return {"release": found.release, "part": str(found.part), "next": found.next_release, "changes": changes}
+
+
+def _tell_changes(pushed: Pushed) -> None:
+    found = pushed.comparison
+    if found is None or not found.changes:
+        return
+    click.echo(f"public API since {found.release}; {found.part} of X.Y.Z must rise, to {found.next_release}:", err=True)
+    for change in found.changes:
+        click.echo(f"  {change}", err=True)
 
 
 def _print(pushed: Pushed) -> None:

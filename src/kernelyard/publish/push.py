@@ -21,6 +21,8 @@ from kernelyard.hub.folder import FolderHub
 from kernelyard.hub.protocol import Publication
 from kernelyard.project.plan import plan_variant
 from kernelyard.project.sources import Project, read_project
+from kernelyard.publish.api_changes import Comparison, check_step, compare_with_last
+from kernelyard.publish.schemas import with_schemas
 from kernelyard.publish.whole import whole_state
 
 __all__ = ["Pushed", "push_project"]
@@ -38,6 +40,7 @@ class Pushed:
         size: Bytes of all their files.
         release: ``X.Y.Z`` where it is one.
         signed_by: The public keys of all signatures.
+        comparison: How the public API differs from that of the last release; None where there is none.
         kept: Names of the variants that the branch had and that stay as they were.
         changed: Whether anything had to be changed on the hub.
         sent: Bytes that were sent.
@@ -53,6 +56,7 @@ class Pushed:
     release: str | None = None
     signed_by: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
+    comparison: Comparison | None = field(default=None, compare=False)
     changed: bool = field(default=True, compare=False)
     sent: int = field(default=0, compare=False)
     plan: tuple[str, ...] = ()
@@ -67,6 +71,7 @@ def push_project(
     release: str | None = None,
     keys: Sequence[SigningKey] = (),
     replace_all: bool = False,
+    accept_api_changes: bool = False,
     dry_run: bool = False,
 ) -> Pushed:
     """Publish all variants in a project's ``build/``; those that the branch has besides stay as they are.
@@ -78,13 +83,15 @@ def push_project(
         release: ``X.Y.Z``, to be tagged ``vX.Y.Z``; None for a new state of the version that is no release.
         keys: What to sign it with. Signatures that others have made of the very same state are kept.
         replace_all: Whether variants that are not in ``build/`` go from the branch.
+        accept_api_changes: Whether the number of a release may rise less than the public API has changed.
         dry_run: Whether to say what would be done, and do nothing.
 
     Raises:
         InputError: No repository is named (KY521), or the release is none of this version (KY525).
         MissingError: Nothing has been built (KY522).
         CheckError: A variant is not fit to be published (KY421), or was built from another version (KY523)
-            or other sources (KY524); or the release exists with other content (KY513).
+            or other sources (KY524); or the release exists with other content (KY513), or its number says less than
+            has changed (KY526).
         ConflictError: Somebody else has published in between (KY512).
         EnvironmentProblemError: The hub cannot be written.
     """
@@ -100,7 +107,11 @@ def push_project(
     target = _publishing(hub)
     branch = general.hub_branch or f"v{general.version}"
     base = target.head(repo, branch)
-    state = whole_state(project, write_index(project), built.files, target, base, keep=not replace_all, release=release)
+    index = with_schemas(write_index(project), built)
+    state = whole_state(project, index, built.files, target, base, keep=not replace_all, release=release)
+    comparison = compare_with_last(target, target.refs(repo), index, built, release=release) if base else None
+    if comparison is not None and release is not None and not accept_api_changes:
+        check_step(comparison, release)
     index = _signed(state.index, target, repo, base, keys)
     publication = Publication(
         repo=repo,
@@ -119,6 +130,7 @@ def push_project(
         size=sum(variant.size for variant in own),
         release=release,
         kept=state.kept,
+        comparison=comparison,
     )
     if dry_run:
         return replace(pushed, changed=False, plan=target.plan(publication))

@@ -40,6 +40,7 @@ def publish(publisher: subprocess.Popen[str], number: int, line: int) -> tuple[i
     return int(status), int(lines), id_
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_kill_at_any_moment_leaves_the_previous_state_or_the_new_one(
     tmp_path: Path, publisher: subprocess.Popen[str]

@@ -199,3 +199,47 @@ def test_variants_of_two_kernels_in_one_folder_are_refused(make_build: Callable[
     other.rename(tmp_path / "one" / "torch-cpu")
     with pytest.raises(InputError, match="variants of different kernels"):
         _ = find(tmp_path / "one").index
+
+
+PUBLISH_ONE = """
+import sys
+from pathlib import Path
+from kernelyard.errors import KernelyardError
+from kernelyard.hub.folder import FolderHub
+from kernelyard.hub.protocol import Publication
+from kernelyard.hub.static import DirectoryReader, StaticHub
+
+root, build, expected = sys.argv[1:]
+folder = FolderHub.find(Path(build))
+publication = Publication("org/gray", folder.index, folder.files, "v1", expected)
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    print("won", StaticHub(DirectoryReader(Path(root))).publish(publication).revision.id)
+except KernelyardError as error:
+    print(error.code, error.exit_code)
+"""
+
+
+def test_of_publishers_that_start_from_the_same_state_one_wins_and_the_others_are_told(
+    tmp_path: Path, make_build: Callable[..., Path], publish: Publish
+) -> None:
+    root = tmp_path / "hub"
+    base = publish(root, 0)
+    processes = []
+    for number in range(4):
+        build = make_build(f"own-{number}", source=f"y = {number}\n")
+        command = [sys.executable, "-c", PUBLISH_ONE, str(root), str(build), base]
+        processes.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    said = [process.communicate(timeout=60)[0].split() for process in processes]
+    ((_, winner),) = [words for words in said if words[0] == "won"]
+    assert sorted(words for words in said if words[0] != "won") == [["KY512", "3"]] * 3
+    assert open_hub(root).resolve("org/gray", version=1).id == winner
+    assert len(json.loads((root / "kernels/org/gray/refs.json").read_bytes())["log"]) == 2

@@ -196,6 +196,9 @@ def put_blob(root: Path, entry: FileEntry, source: Path) -> None:
     """Put a file's content in its place, which it takes only when its size and sha256 are right."""
     aside = _aside(root)
     copy_verified(_read(source), entry, aside, where=str(source))
+    with aside.open("rb") as file:
+        # Before its name: a machine that loses power must not be left with a name for nothing.
+        os.fsync(file.fileno())
     _rename(aside, root / blob_path(entry.sha256))
 
 

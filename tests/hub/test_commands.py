@@ -1,0 +1,139 @@
+"""The real command: versions, releases, looking after a hub, keys, bundles."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Publish = Callable[..., str]
+
+
+@pytest.fixture
+def root(tmp_path: Path, publish: Publish) -> Path:
+    publish(tmp_path / "hub", 1, release="1.0.0")
+    publish(tmp_path / "hub", 2, release="1.1.0")
+    publish(tmp_path / "hub", 3, version=2)
+    return tmp_path / "hub"
+
+
+@pytest.fixture
+def run(kernelyard: Any, root: Path, tmp_path: Path) -> Callable[..., str]:
+    """Return a function that runs the command with the hub, expects a status, and answers what it printed."""
+
+    def run(*arguments: str | Path, status: int = 0, hub: Path | str | None = root) -> str:
+        env = {"KERNELYARD_CACHE": str(tmp_path / "store"), **({"KERNELYARD_HUB": str(hub)} if hub else {})}
+        done = kernelyard(*arguments, env=env)
+        assert done.returncode == status, done.stderr
+        assert "Traceback" not in done.stderr
+        return str(done.stdout if status == 0 else done.stdout + done.stderr)
+
+    return run
+
+
+Run = Callable[..., str]
+
+
+def test_versions_shows_what_there_is_and_what_runs_here(run: Run) -> None:
+    run("yank", "org/gray", "1.0.0", "--reason", "wrong results")
+    head, *rows = run("versions", "org/gray").splitlines()
+    assert head.split() == ["revision", "published", "variants", "on", "this", "machine"]
+    assert [row.split()[0] for row in rows] == ["v2", "v1", "1.1.0", "1.0.0"]
+    assert all("torch-universal" in row for row in rows)
+    assert rows[3].endswith("(withdrawn: wrong results)")
+    listed = json.loads(run("versions", "org/gray", "--json"))
+    assert [(one["ref"], one["kind"], one["withdrawn"]) for one in listed] == [
+        ("v2", "version", None),
+        ("v1", "version", None),
+        ("v1.1.0", "release", None),
+        ("v1.0.0", "release", "wrong results"),
+    ]
+    assert [variant["variant"] for variant in listed[0]["variants"]] == ["torch-universal"]
+
+
+def test_info_says_what_a_kernel_is_on_a_hub_and_in_a_folder(run: Run, tmp_path: Path) -> None:
+    text = run("info", "org/gray", "--version", "~=1.0")
+    assert "release         1.1.0" in text
+    assert "torch-universal" in text
+    newest = json.loads(run("info", "org/gray", "--json"))
+    assert (newest["version"], newest["found-by"], newest["release"], newest["repo"]) == (2, "v2", None, "org/gray")
+    assert newest["variants"][0]["files"].keys() == {"__init__.py", "metadata.json"}
+    local = json.loads(run("info", tmp_path / "build-1", "--json", hub=None))
+    assert (local["name"], local["repo"], local["version"], local["backends"]) == ("gray", None, 1, ["universal"])
+    assert "[KY501]" in run("info", "org/none", status=1)
+
+
+def test_get_takes_a_range(run: Run) -> None:
+    assert json.loads(run("get", "org/gray", "--version", ">=1.0,<1.1", "--json"))["revision"].isalnum()
+    assert "it has 1.1.0, 1.0.0" in run("get", "org/gray", "--version", ">=3", status=1)
+    assert "[KY505]" in run("get", "org/gray", "--version", "one", status=2)
+
+
+def test_yank_and_its_undoing_are_told(run: Run) -> None:
+    assert run("yank", "org/gray", "1.0.0", "--reason", "bad") == "org/gray 1.0.0 is withdrawn: bad\n"
+    assert run("yank", "org/gray", "1.0.0", "--reason", "bad") == "org/gray 1.0.0 was already withdrawn: bad\n"
+    assert json.loads(run("yank", "org/gray", "v1.0.0", "--undo", "--json"))["withdrawn"] is False
+    assert "give either --reason TEXT or --undo" in run("yank", "org/gray", "1.0.0", status=2)
+    assert "[KY501]" in run("yank", "org/gray", "7.0.0", "--reason", "x", status=1)
+
+
+def test_hub_verify_ends_with_4_where_something_is_wrong(run: Run, root: Path) -> None:
+    assert run("hub", "verify").startswith("in order: 1 kernels, 3 revisions, 5 files, ")
+    blob = next(path for path in (root / "blobs").rglob("*") if path.is_file())
+    blob.write_bytes(b"")
+    report = json.loads(run("hub", "verify", "--json", status=4))
+    assert [finding["where"] for finding in report["findings"]] == [blob.relative_to(root).as_posix()]
+
+
+def test_hub_gc_counts_and_removes(run: Run, root: Path) -> None:
+    (root / ".aside" / "half").write_bytes(b"1234")
+    nothing = "0 revisions, 0 files, 0 half-made files, 0 B"
+    assert run("hub", "gc") == f"removed: {nothing}\n"
+    one = "0 revisions, 0 files, 1 half-made files, 4 B"
+    assert run("hub", "gc", "--grace", "0", "--dry-run") == f"would be removed: {one}\n"
+    assert run("hub", "gc", "--grace", "0") == f"removed: {one}\n"
+
+
+def test_mirror_export_and_import_carry_kernels_on(run: Run, root: Path, tmp_path: Path) -> None:
+    assert run("hub", "mirror", root, tmp_path / "copy").startswith("org/gray v1, v2, v1.0.0, v1.1.0: 5 files, ")
+    bundle = tmp_path / "gray.tar"
+    said = run("export", "org/gray", "--version", "~=1.0", "-o", bundle, hub=tmp_path / "copy")
+    assert said.splitlines()[0] == "org/gray v1.1.0, v1.0.0"
+    assert run("import", bundle, hub=tmp_path / "inside").startswith("org/gray v1.0.0, v1.1.0: 3 files, ")
+    assert run("import", bundle, hub=tmp_path / "inside") == "org/gray v1.0.0, v1.1.0: all there already\n"
+    bundle.write_bytes(b"no")
+    assert "[KY516]" in run("import", bundle, hub=tmp_path / "inside", status=2)
+
+
+def test_a_roll_back_ends_with_4_and_can_be_forgotten(
+    run: Run, root: Path, serve: Callable[[Path], str], publish: Publish
+) -> None:
+    address = serve(root)
+    refs = root / "kernels/org/gray/refs.json"
+    before = refs.read_bytes()
+    publish(root, 9)
+    run("versions", "org/gray", hub=address)
+    refs.write_bytes(before)
+    assert "[KY514]" in run("versions", "org/gray", hub=address, status=4)
+    assert run("hub", "forget", "org/gray", hub=address) == f"forgotten: org/gray on {address}\n"
+    run("versions", "org/gray", hub=address)
+
+
+def test_keys_are_made_shown_and_rotated(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    public = run("hub", "key", "new", tmp_path / "key")
+    assert public.startswith("ed25519:")
+    assert run("hub", "key", "show", tmp_path / "key") == public == (tmp_path / "key.pub").read_text()
+    assert run("hub", "key", "rotate", tmp_path / "key", tmp_path / "next") != public
+    assert "[KY515]" in run("hub", "key", "new", tmp_path / "key", status=2)
+
+
+def test_what_cannot_be_written_is_told(run: Run, root: Path, serve: Callable[[Path], str]) -> None:
+    address = serve(root)
+    assert "[KY509]" in run("yank", "org/gray", "1.0.0", "--reason", "x", hub=address, status=2)
+    assert "[KY506]" in run("hub", "gc", hub=address, status=2)
+    assert "[KY505]" in run("hub", "verify", hub=address, status=2)
+    assert "[KY506]" in run("hub", "verify", hub=None, status=2)

@@ -18,7 +18,7 @@ from kernelyard.build.costs import Costs
 from kernelyard.build.generate_step import run_steps
 from kernelyard.build.group import ASIDE, WORK_FOLDER, Group, group_by_toolkit
 from kernelyard.build.job_server import JobServer
-from kernelyard.build.matrix import matrix, select
+from kernelyard.build.matrix import MatrixEntry, matrix, select
 from kernelyard.build.object_cache import object_cache
 from kernelyard.build.progress import Progress, Snapshot, Work, log_snapshot
 from kernelyard.build.shard import Shard
@@ -31,7 +31,7 @@ from kernelyard.project.sources import Project, read_project
 from kernelyard.store import writing
 from kernelyard.toolchain.parts import PartSource
 
-__all__ = ["ASIDE", "WORK_FOLDER", "BuiltVariant", "build_project", "refuse_odd_path", "write_index"]
+__all__ = ["ASIDE", "WORK_FOLDER", "BuiltVariant", "build_project", "refuse_odd_path", "selected", "write_index"]
 
 _logger = logging.getLogger("kernelyard.build")
 
@@ -98,8 +98,7 @@ def build_project(
         check_current(locked_by, source.platform)
         source = PartSource(source.store, platform=source.platform, lock=locked_by)
         variants = variants or locked_by.selection
-    own = source.cuda_home.version if source.cuda_home is not None else None
-    chosen = select(matrix(project.manifest, platform=source.platform, cuda=own), variants)
+    chosen = selected(project, source, variants)
     if shard is not None and not (chosen := shard.of(chosen)):
         _logger.warning("nothing to build: there are fewer variants than parts, and part %s is empty", shard)
         return ()
@@ -141,6 +140,16 @@ def build_project(
             _logger.info("object cache: %d of %d were there", use.hits, use.hits + use.misses)
     order = [plan.name for group in plans for plan in group]
     return tuple(sorted(built, key=lambda variant: order.index(variant.name)))
+
+
+def selected(project: Project, source: PartSource, variants: Sequence[str]) -> tuple[MatrixEntry, ...]:
+    """Return what a build of a project builds.
+
+    Raises:
+        InputError: The selection matches nothing (KY401), or nothing that can be built (KY402).
+    """
+    own = source.cuda_home.version if source.cuda_home is not None else None
+    return select(matrix(project.manifest, platform=source.platform, cuda=own), variants)
 
 
 def _compiled(

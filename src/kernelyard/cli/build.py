@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -38,6 +39,7 @@ def checked_capabilities(capabilities: tuple[str, ...]) -> tuple[str, ...]:
     help="Compile for this CUDA capability in place of the manifest's; for trying, not for publishing.",
 )
 @click.option("--shard", metavar="I/N", help="Build the I-th of N parts; `kernelyard merge` puts them together.")
+@click.option("--on", "cluster", metavar="URL", help="Build on the workers of a cluster of dask: dask://HOST:PORT.")
 @click.option("--locked", is_flag=True, help="Use exactly what toolchain.lock names.")
 @click.option(
     "--pinned-compiler",
@@ -63,9 +65,10 @@ def command(
     folder: Path,
     variants: tuple[str, ...],
     capabilities: tuple[str, ...],
-    shard: str | None,
     jobs: int | None,
     *,
+    shard: str | None,
+    cluster: str | None,
     locked: bool,
     pinned_compiler: bool,
     platform: str,
@@ -75,6 +78,7 @@ def command(
 ) -> None:
     """Build the variants of the kernel in FOLDER into FOLDER/build, checked."""
     from kernelyard.build.project import build_project
+    from kernelyard.build.remote.on_dask import build_on_cluster
     from kernelyard.build.shard import Shard
     from kernelyard.store import Store
     from kernelyard.toolchain.local_cuda import toolkit_at
@@ -86,12 +90,16 @@ def command(
         raise click.UsageError("a toolkit of this machine builds for it alone: leave --cuda-home or --platform out")
     home = toolkit_at(cuda_home) if cuda_home is not None else None
     source = PartSource(Store.default(), platform=platform, pinned_compiler=pinned_compiler, cuda_home=home)
+    if cluster is not None and (shard is not None or cuda_home is not None):
+        raise click.UsageError(
+            "--on divides the build among workers, which have their own toolkits: leave --shard out, and --cuda-home"
+        )
     with shown_progress() as watch:
-        built = build_project(
+        build = partial(build_project, shard=Shard.parse(shard) if shard is not None else None)
+        built = (build if cluster is None else partial(build_on_cluster, url=cluster))(
             folder,
             source=source,
             variants=variants,
-            shard=Shard.parse(shard) if shard is not None else None,
             capabilities=checked_capabilities(capabilities),
             jobs=jobs,
             locked=locked,

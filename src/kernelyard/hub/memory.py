@@ -56,6 +56,13 @@ class Memory:
         Raises:
             VerificationError: It is less, or something else (KY514).
         """
+        if refs.untold:
+            raise VerificationError(
+                "KY514",
+                f"the hub's log does not tell how {refs.untold[0]} of {refs.kernel} came to be where it is",
+                hint="ask its owner; `kernelyard hub verify` tells what else is wrong",
+                place=Place(location),
+            )
         path = self._path(location, refs.kernel)
         count, history = self._read(path)
         if count is not None and (len(refs.log) < count or refs.history(count) != history):

@@ -120,6 +120,16 @@ class Refs:
             digest = sha256(digest + canonical_json(change.to_json())).digest()
         return digest.hex()
 
+    @property
+    def untold(self) -> tuple[str, ...]:
+        """Branches and tags that are not where the log says, and tags that are withdrawn or not without its word."""
+        at = {change.ref: change.after for change in self.log}
+        notes = {change.ref: change.note for change in self.log if change.note}
+        wrong = [name for name, id_ in (*self.branches.items(), *self.tags.items()) if at.get(name) != id_]
+        gone = [name for name in at if name not in self.branches and name not in self.tags]
+        said = {tag for tag, note in notes.items() if note != "unyanked"}
+        return (*wrong, *gone, *sorted(said ^ set(self.yanked)))
+
     def find(self, wanted: Wanted) -> tuple[tuple[str, str | None], ...]:
         """Return the revisions that are asked for, the best first, each with the branch or tag that it was found by.
 

@@ -54,7 +54,7 @@ def command(
     if not (hub or os.environ.get("KERNELYARD_HUB")):
         raise InputError("KY506", "no hub is named", hint="pass --hub FOLDER, or set KERNELYARD_HUB to a folder")
     target = open_hub(hub)
-    if not isinstance(target, PublishingHub) or not _is_writable(target):
+    if not isinstance(target, PublishingHub):
         hint = "publishing goes to a folder of its own, which any web server can serve"
         raise InputError("KY506", f"cannot publish to {target.location}", hint=hint)
     pushed = push_project(
@@ -76,12 +76,6 @@ def command(
             click.echo(line)
     else:
         _print(pushed)
-
-
-def _is_writable(target: object) -> bool:
-    from kernelyard.hub.static import StaticHub
-
-    return not isinstance(target, StaticHub) or target.is_local
 
 
 def _json(pushed: Pushed) -> dict[str, object]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 import uuid
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -54,10 +53,11 @@ def clean_hub(
         InputError: There is no hub (KY507), or an index cannot be read, so that it is not known what it needs (KY507).
         EnvironmentProblemError: The folder cannot be written (KY302).
     """
-    hub, now = StaticHub(DirectoryReader(root)), time.time()
+    hub = StaticHub(DirectoryReader(root))
     hub.check_format()
-    cleaning = _Cleaning(root, now - grace_s, dry_run=dry_run)
     with writing(root, elsewhere="copy the hub to"):
+        now = _time_there(root)
+        cleaning = _Cleaning(root, now - grace_s, dry_run=dry_run)
         for repo in kernels_in(hub):
             with locked_refs(root, repo):
                 refs = read_refs(root, repo)
@@ -69,6 +69,17 @@ def clean_hub(
         for path in sorted((root / ASIDE).glob("*")):
             cleaning.half_made(path)
     return Cleaned(cleaning.revisions, cleaning.files, cleaning.aside, cleaning.size)
+
+
+def _time_there(root: Path) -> float:
+    """Return the time by the clock that gives files their times, which is the server's on a network file system."""
+    probe = root / ASIDE / uuid.uuid4().hex
+    probe.parent.mkdir(exist_ok=True)
+    probe.touch()
+    try:
+        return probe.stat().st_mtime
+    finally:
+        probe.unlink()
 
 
 def _kept(refs: Refs, before: float | None) -> frozenset[str]:

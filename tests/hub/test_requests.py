@@ -1,0 +1,51 @@
+"""How many requests a load costs: over a network each is a round trip."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelyard import get_kernel
+from kernelyard.hub.folder import FolderHub
+from kernelyard.hub.protocol import Publication
+from kernelyard.hub.static import DirectoryReader, StaticHub
+
+FILES = 6
+
+
+@pytest.fixture
+def address(
+    tmp_path: Path, make_build: Callable[..., Path], serve: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """Serve a kernel of 6 files, which nobody has loaded yet, with releases 1.0.0 and 1.1.0."""
+    monkeypatch.setenv("KERNELYARD_CACHE", str(tmp_path / "store"))
+    for number in (0, 1):
+        build = make_build(f"build-{number}", source=f"number = {number}  # {uuid.uuid4()}\n")
+        for name in range(FILES - 2):
+            (build / "torch-universal" / f"part{name}.py").write_text(f"part = {name}, {number}\n")
+        found = FolderHub.find(build)
+        assert found is not None
+        publication = Publication("org/gray", replace(found.index, release=f"1.{number}.0"), found.files, "v1")
+        StaticHub(DirectoryReader(tmp_path / "hub")).publish(publication)
+    return serve(tmp_path / "hub")
+
+
+@pytest.mark.parametrize(
+    "request_", [{"version": 1}, {"version": ">=1.0,<2"}, {"version": "1.1.0"}, {"revision": "v1"}]
+)
+def test_a_cold_load_costs_two_requests_and_one_for_each_file(
+    address: str, requests_made: list[str], request_: dict[str, Any]
+) -> None:
+    module = get_kernel("org/gray", hub=address, trust_remote_code=True, **request_)
+    assert module.number == 1
+    assert len(requests_made) == 2 + FILES
+    assert len(set(requests_made)) == len(requests_made)
+    # What is in the store is not fetched again.
+    requests_made.clear()
+    get_kernel("org/gray", hub=address, trust_remote_code=True, **request_)
+    assert len(requests_made) == 2

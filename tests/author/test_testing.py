@@ -28,6 +28,9 @@ def test_it_is_the_variant_under_test():
 def test_switch():
     assert os.environ.get("SWITCH") != "fail"
 
+def test_a_variant_for_the_cpu_sees_no_gpu():
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+
 @pytest.mark.skip(reason="not today")
 def test_skipped():
     pass
@@ -75,8 +78,8 @@ def test_each_variant_is_a_row_and_pytest_is_heard(kernelyard: Command, project:
     variant, torch, *rest = row.split()
     assert variant.startswith("torch-stable-abi211-cpu-")
     assert torch == getattr(describe_system().torch, "version", None)
-    assert rest[:4] == ["passed", "5", "0", "1"]
-    assert "5 passed, 1 skipped" in done.stdout
+    assert rest[:4] == ["passed", "6", "0", "1"]
+    assert "6 passed, 1 skipped" in done.stdout
 
 
 def test_a_failure_is_status_1_and_json_has_the_counts(kernelyard: Command, project: Path) -> None:
@@ -166,12 +169,12 @@ def test_a_torch_that_is_not_there_is_fetched_after_saying_how_much(
     done = kernelyard("test", project, "--python", bare / "bin" / "python", "--all", "--json", "--", "-q")
     assert done.returncode == 0, done.stderr
     (told,) = json.loads(done.stdout)
-    assert (told["outcome"], told["passed"]) == ("passed", 5)
+    assert (told["outcome"], told["passed"]) == ("passed", 6)
     assert told["torch"].startswith("2.13.0")
     fetched = list(store_root.joinpath("environments").glob("torch-2.13.0-*/torch/version.py"))
     assert fetched
     again = kernelyard("test", project, "--python", bare / "bin" / "python", "--no-download", "--all", "--json")
-    assert json.loads(again.stdout)[0]["passed"] == 5
+    assert json.loads(again.stdout)[0]["passed"] == 6
 
 
 def test_what_is_tested_can_be_built_first(kernelyard: Command, sample: Callable[[str], Path]) -> None:

@@ -75,14 +75,14 @@ def test_an_edit_is_built_before_the_command_starts_and_nothing_is_without_one(
 
 def test_the_environment_is_a_layer_with_programs_of_its_own(kernelyard: Command, project: Path) -> None:
     program = "import sys, torch; print(sys.prefix); print(torch.__file__)"
-    prefix, torch = lines_of(kernelyard("run", project, "--", "python", "-c", program))
+    prefix, torch = lines_of(kernelyard("run", "--no-build", project, "--", "python", "-c", program))
     assert Path(prefix).parent == project.resolve() / ".kernelyard" / "environments"
     assert not Path(torch).is_relative_to(project.resolve())
     names = ("python", "pip", "cmake", "ninja")
     program = f"import shutil; [print(shutil.which(name)) for name in {names}]"
     found = lines_of(kernelyard("run", "--no-build", project, "--", "python", "-c", program))
     assert found == [f"{prefix}/bin/{name}" for name in names]
-    (ninja,) = lines_of(kernelyard("run", project, "--", "ninja", "--version"))
+    (ninja,) = lines_of(kernelyard("run", "--no-build", project, "--", "ninja", "--version"))
     assert ninja[0].isdigit()
 
 
@@ -97,7 +97,9 @@ def test_what_is_installed_in_it_stays_in_it(kernelyard: Command, project: Path,
         archive.writestr("only_here-1.dist-info/RECORD", "only_here.py,,\n")
     installed = kernelyard("run", "--no-build", project, "--", "pip", "install", "--no-deps", wheel)
     assert installed.returncode == 0, installed.stderr
-    (origin,) = lines_of(kernelyard("run", project, "--", "python", "-c", "import only_here as o; print(o.__file__)"))
+    (origin,) = lines_of(
+        kernelyard("run", "--no-build", project, "--", "python", "-c", "import only_here as o; print(o.__file__)")
+    )
     assert Path(origin).is_relative_to(project.resolve() / ".kernelyard")
     outside = subprocess.run([sys.executable, "-c", "import only_here"], capture_output=True, check=False)
     assert outside.returncode == 1
@@ -106,7 +108,7 @@ def test_what_is_installed_in_it_stays_in_it(kernelyard: Command, project: Path,
 def test_variables_survive_but_for_what_must_change(kernelyard: Command, project: Path) -> None:
     own = {"PYTHONPATH": "/of/mine", "OMP_NUM_THREADS": "3", "A_TEXT": "two words\nand a line", "PYTHONHOME": ""}
     program = "import json, os; print(json.dumps(dict(os.environ)))"
-    changed = json.loads(lines_of(kernelyard("run", project, "--", "python", "-c", program, env=own))[0])
+    changed = json.loads(lines_of(kernelyard("run", "--no-build", project, "--", "python", "-c", program, env=own))[0])
     assert changed["OMP_NUM_THREADS"] == "3"
     assert changed["A_TEXT"] == own["A_TEXT"]
     assert changed["PYTHONPATH"].split(":")[1:] == ["/of/mine"]
@@ -118,7 +120,9 @@ def test_variables_survive_but_for_what_must_change(kernelyard: Command, project
 
 
 def test_what_comes_after_the_dashes_is_passed_on_as_it_is(kernelyard: Command, project: Path) -> None:
-    told = kernelyard("run", project, "--", "python", "-c", "import sys; print(sys.argv[1:])", "--", "a b", "-x", "")
+    told = kernelyard(
+        "run", "--no-build", project, "--", "python", "-c", "import sys; print(sys.argv[1:])", "--", "a b", "-x", ""
+    )
     assert lines_of(told) == ["['--', 'a b', '-x', '']"]
 
 
@@ -166,6 +170,7 @@ def test_signals_reach_the_command_and_pipes_break_as_everywhere(
     assert int(said.split()[1], 16) & (1 << (signal.SIGPIPE - 1)) == 0
 
 
+@pytest.mark.network
 def test_a_variant_that_only_builds_here_says_so_and_brings_its_toolkit(
     kernelyard: Command, sample: Callable[[str], Path]
 ) -> None:
@@ -174,10 +179,14 @@ def test_a_variant_that_only_builds_here_says_so_and_brings_its_toolkit(
     if describe_system().driver is not None:
         pytest.skip("this machine runs it")
     project = sample("tiny")
-    done = kernelyard("run", "--no-build", "--variant", "*-cu130-*", project, "--", "sh", "-c", "command -v nvcc; env")
+    done = kernelyard("run", "--variant", "*-cu130-*", project, "--", "sh", "-c", "command -v nvcc; env")
     nvcc, *variables = lines_of(done)
     home = dict(line.partition("=")[::2] for line in variables)["CUDA_HOME"]
     assert nvcc == f"{home}/bin/nvcc"
+    empty = {"KERNELYARD_CACHE": str(project / "empty store"), "PATH": f"{project}:/usr/bin:/bin", "CUDA_HOME": ""}
+    without = kernelyard("run", "--no-build", "--variant", "*-cu130-*", project, "--", "echo", "ran", env=empty)
+    assert lines_of(without) == ["ran"]
+    assert not (project / "empty store" / "toolkits").exists()
     assert "only to be built here: It is for CUDA and there is no NVIDIA driver here." in done.stderr
 
 
@@ -276,7 +285,7 @@ def test_a_shell_has_the_users_files_and_the_kernels_prompt(
         "TERM": "dumb",
         "XDG_CONFIG_HOME": str(tmp_path / ".config"),
     }
-    terminal = Terminal([str(program), "shell"], environment | own, project)
+    terminal = Terminal([str(program), "shell", "--no-build"], environment | own, project)
     terminal.wait_for(r"tiny: torch-stable-abi211-cpu-\w+-linux with torch")
     terminal.wait_for(r"\(tiny\) mine\$ ")
     terminal.type("python -c 'import tiny, sys; print(bool(tiny.__file__), sys.prefix)'; echo $PATH | tr : ' '")
@@ -291,7 +300,7 @@ def test_a_shell_has_the_users_files_and_the_kernels_prompt(
 
 def test_without_a_terminal_a_shell_reads_commands(program: Path, environment: dict[str, str], project: Path) -> None:
     done = subprocess.run(
-        [program, "shell", "--shell", "bash"],
+        [program, "shell", "--no-build", "--shell", "bash"],
         cwd=project,
         env=environment,
         input="python -c 'import tiny; print(tiny.__doc__)'\nexit 3\n",

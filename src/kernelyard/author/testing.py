@@ -176,6 +176,9 @@ def _run(project: Project, variant: FolderVariant, environment: WorkEnvironment,
     torch = environment.torch.version if environment.torch is not None else ""
     _logger.info("== %s with torch %s", variant.name, torch)
     own = {"KERNELYARD_VARIANT": variant.name, "KERNEL_BUILD": str(variant.path), "KERNEL_INSTALLED": "1"}
+    if variant.facts.backend == "cpu":
+        # It is for machines without a GPU: tests that look for one are not meant for it.
+        own["CUDA_VISIBLE_DEVICES"] = ""
     with TemporaryDirectory() as folder:
         counts = Path(folder) / "counts.json"
         command = [

@@ -64,6 +64,7 @@ def open_workplace(
     torch: Version | None = None,
     python: str | None = None,
     download: bool = True,
+    compiling: bool = True,
 ) -> Workplace:
     """Make everything ready to work on a kernel, but do not build it.
 
@@ -73,6 +74,7 @@ def open_workplace(
         torch: The torch to work with; None takes that at hand where it serves.
         python: The interpreter whose torch is meant; None for this one, or that of the active environment.
         download: Whether torch and other packages may be fetched.
+        compiling: Whether anything is to be compiled: a toolkit that is not there is fetched for that only.
 
     Raises:
         InputError: The manifest has mistakes, or no variant is meant (KY401, KY402, KY741).
@@ -94,7 +96,7 @@ def open_workplace(
     )
     source = _source(root, store, choice.variant)
     tools = _provide_tools(environment, source)
-    toolkit = _toolkit(choice.facts, source)
+    toolkit = _toolkit(choice.facts, source, fetch=compiling)
     kernel = importable(project, choice.variant)
     if not tools:
         _logger.info("CMake and Ninja are not installed: pip install 'kernelyard[build]'")
@@ -194,11 +196,11 @@ def _provide_tools(environment: WorkEnvironment, source: PartSource) -> bool:
     return True
 
 
-def _toolkit(facts: Facts, source: PartSource) -> Path | None:
+def _toolkit(facts: Facts, source: PartSource, *, fetch: bool) -> Path | None:
     version = facts.backend_version
     if facts.backend != "cuda" or version is None:
         return None
-    if f"{version.major}.{version.minor}" in known_cuda():
+    if f"{version.major}.{version.minor}" in known_cuda() and (fetch or source.has_cuda(version)):
         return source.cuda(version).root
     found = find_toolkit(version)
     return found.root if found is not None else None

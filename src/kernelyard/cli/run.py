@@ -57,12 +57,25 @@ def parsed_torch(text: str | None) -> Version | None:
 
 
 def opened(
-    folder: Path, variants: tuple[str, ...], torch: str | None, python: str | None, *, download: bool
+    folder: Path,
+    variants: tuple[str, ...],
+    torch: str | None,
+    python: str | None,
+    *,
+    no_download: bool,
+    no_build: bool,
 ) -> Workplace:
-    """Return the workplace that the options mean, and say what it is if it was made just now."""
+    """Return the workplace that the options mean."""
     from kernelyard.author.workplace import open_workplace
 
-    return open_workplace(folder, patterns=variants, torch=parsed_torch(torch), python=python, download=download)
+    return open_workplace(
+        folder,
+        patterns=variants,
+        torch=parsed_torch(torch),
+        python=python,
+        download=not no_download,
+        compiling=not no_build,
+    )
 
 
 @click.command("run", cls=PassingCommand)
@@ -85,7 +98,7 @@ def command(
     from kernelyard.author.workplace import build
     from kernelyard.errors import InputError, MissingError
 
-    workplace = opened(folder, variants, torch, python, download=not no_download)
+    workplace = opened(folder, variants, torch, python, no_download=no_download, no_build=no_build)
     if workplace.environment.is_new or workplace.choice.obstacle:
         click.echo(workplace.said, err=True)
     if not no_build:

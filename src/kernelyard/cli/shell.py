@@ -33,7 +33,7 @@ def command(
     from kernelyard.errors import BuildError
 
     named = shell or detect_shell()
-    workplace = opened(folder, variants, torch, python, download=not no_download)
+    workplace = opened(folder, variants, torch, python, no_download=no_download, no_build=no_build)
     if not no_build:
         try:
             build(folder, workplace)

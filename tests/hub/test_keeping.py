@@ -301,6 +301,12 @@ def test_the_same_kernels_are_the_same_bytes(root: Path, ids: dict[str, str], tm
     for name, origin in (("a", root), ("b", copy)):
         export_bundle(static(origin), [Selection("org/gray", (">=1",))], tmp_path / name)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    with tarfile.open(tmp_path / "a", "r:") as tar:
+        members = tar.getmembers()
+    assert {(one.mtime, one.uid, one.gid, one.uname, one.gname, one.mode) for one in members} == {
+        (0, 0, 0, "", "", 0o644)
+    }
+    assert [one.name for one in members] == sorted(one.name for one in members)
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
     assert ids
 

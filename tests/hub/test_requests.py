@@ -24,10 +24,11 @@ def address(
 ) -> str:
     """Serve a kernel of 6 files, which nobody has loaded yet, with releases 1.0.0 and 1.1.0."""
     monkeypatch.setenv("KERNELYARD_CACHE", str(tmp_path / "store"))
+    name = f"gray{uuid.uuid4().hex[:8]}"
     for number in (0, 1):
-        build = make_build(f"build-{number}", source=f"number = {number}  # {uuid.uuid4()}\n")
-        for name in range(FILES - 2):
-            (build / "torch-universal" / f"part{name}.py").write_text(f"part = {name}, {number}\n")
+        build = make_build(f"build-{number}", source=f"number = {number}\n", kernel=name)
+        for part in range(FILES - 2):
+            (build / "torch-universal" / f"part{part}.py").write_text(f"part = {part}, {number}\n")
         found = FolderHub.find(build)
         assert found is not None
         publication = Publication("org/gray", replace(found.index, release=f"1.{number}.0"), found.files, "v1")

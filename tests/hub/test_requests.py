@@ -26,7 +26,7 @@ def address(
     monkeypatch.setenv("KERNELYARD_CACHE", str(tmp_path / "store"))
     name = f"gray{uuid.uuid4().hex[:8]}"
     for number in (0, 1):
-        build = make_build(f"build-{number}", source=f"number = {number}\n", kernel=name)
+        build = make_build(f"build-{number}", source=f"number = {number}  # of {name}\n", kernel=name)
         for part in range(FILES - 2):
             (build / "torch-universal" / f"part{part}.py").write_text(f"part = {part}, {number}\n")
         found = FolderHub.find(build)

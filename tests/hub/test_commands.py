@@ -54,6 +54,11 @@ def test_versions_shows_what_there_is_and_what_runs_here(run: Run) -> None:
     assert [variant["variant"] for variant in listed[0]["variants"]] == ["torch-universal"]
 
 
+def test_versions_of_a_folder_are_what_was_built_there(run: Run, tmp_path: Path) -> None:
+    (one,) = json.loads(run("versions", tmp_path / "build-3", "--json", hub=None))
+    assert (one["ref"], one["kind"], one["best"]) == ("v2", "version", "torch-universal")
+
+
 def test_info_says_what_a_kernel_is_on_a_hub_and_in_a_folder(run: Run, tmp_path: Path) -> None:
     text = run("info", "org/gray", "--version", "~=1.0")
     assert "release         1.1.0" in text

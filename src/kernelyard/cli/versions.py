@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -16,18 +17,25 @@ __all__ = ["command"]
 
 
 @click.command("versions")
-@click.argument("repo", metavar="ORG/NAME")
+@click.argument("what", metavar="ORG/NAME_OR_PATH")
 @click.option("--hub", metavar="URL_OR_PATH", help="The hub; KERNELYARD_HUB by default.")
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON, with a verdict for each variant.")
-def command(repo: str, hub: str | None, *, as_json: bool) -> None:
-    """List all versions and releases of a kernel, and what of each runs on this machine. Nothing is downloaded."""
+def command(what: str, hub: str | None, *, as_json: bool) -> None:
+    """List all versions and releases of a kernel, and what of each runs on this machine. Nothing is downloaded.
+
+    A folder that there is has the one version that was built there.
+    """
     from kernelyard.hub import open_hub
+    from kernelyard.hub.folder import FolderHub
     from kernelyard.hub.listing import list_versions
     from kernelyard.load.choose import choose
     from kernelyard.load.system import describe_system
 
     system = describe_system()
-    listed = list_versions(open_hub(hub), repo)
+    folder = FolderHub.find(Path(what).absolute()) if Path(what).is_dir() else None
+    source = folder or open_hub(hub)
+    repo = f"local/{folder.index.name}" if folder is not None else what
+    listed = list_versions(source, repo)
     judged = [(one, choose(one.found.index.variants, system) if one.found else ()) for one in listed]
     if as_json:
         emit_json([_json(one, verdicts) for one, verdicts in judged])

@@ -36,7 +36,7 @@ __all__ = ["build_on_cluster"]
 
 _logger = logging.getLogger("kernelyard.build")
 
-_TIMEOUT_S = 20
+_TIMEOUT_S = 10
 #: Exceptions of a task are of its machine: a build that fails is an answer.
 _RETRIES = 1
 _MEMORY = "memory"
@@ -98,13 +98,13 @@ def build_on_cluster(
     options = _options(source, capabilities, jobs=jobs, locked=locked, cached=cached)
     with _client(cluster) as client:
         workers = _workers(client, cluster)
-        parts = parts_of(partition(plans, len(workers)))
+        parts = parts_of(partition(plans, len(_with_memory(workers) or workers)))
         tasks = _Tasks(client, order, options, _Told(parts, watch))
         built: list[BuiltVariant] = []
-        for part, answer, address in tasks.results(parts, _needs(parts, plans, workers, Costs(work / "costs.json"))):
-            keep_logs(answer, root, address)
+        for part, answer, address in tasks.results(parts, _needs(root, parts, plans, workers)):
+            keep_logs(answer, root, part)
             if answer["status"]:
-                raise worker_failure(answer, root, address)
+                raise worker_failure(answer, root, part, address)
             built += receive(project, part, answer, address, shipment.state)
             tasks.told.came(part)
     order_of = [entry.name for entry in chosen]
@@ -172,23 +172,31 @@ def _minor(versions: Mapping[str, Any]) -> str:
 
 
 def _needs(
-    parts: Sequence[Part], plans: Mapping[str, VariantPlan], workers: Mapping[str, Mapping[str, Any]], costs: Costs
+    root: Path, parts: Sequence[Part], plans: Mapping[str, VariantPlan], workers: Mapping[str, Mapping[str, Any]]
 ) -> dict[int, dict[str, float]]:
     """Return for each part what of the workers' resources it takes: memory, for the source that takes the most.
 
     With less it could not be compiled at all; with more a build uses it, as each looks at what its machine has left.
     """
     declared: dict[str, float] = {}
-    for about in workers.values():
-        for name, most in about.get("resources", {}).items():
-            if name.lower() == _MEMORY:
-                declared[name] = max(declared.get(name, 0.0), float(most))
-    needs = {}
+    for resources in _with_memory(workers).values():
+        for name, most in resources.items():
+            declared[name] = max(declared.get(name, 0.0), most)
+    needs, costs = {}, Costs(root / WORK_FOLDER / "costs.json")
     for part in parts:
         groups = [group for name in part.names for group in (plans[name].binding, *plans[name].groups)]
-        most = max((costs.memory(f"x.dir/{source}.o") for group in groups for source in group.sources), default=0)
+        most = max((costs.memory(f".dir{root}/{source}.o") for group in groups for source in group.sources), default=0)
         needs[part.number] = {name: min(float(most), limit) for name, limit in declared.items()}
     return needs
+
+
+def _with_memory(workers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return the workers that declare memory, and how much: where some do, tasks that ask for it go to these alone."""
+    of_workers = {
+        address: {name: float(most) for name, most in about.get("resources", {}).items() if name.lower() == _MEMORY}
+        for address, about in workers.items()
+    }
+    return {address: resources for address, resources in of_workers.items() if resources}
 
 
 class _ByValue:
@@ -239,7 +247,7 @@ class _Told:
         with self._lock:
             before = self._at.get(number)
             if before is None or before.worker != address:
-                again = "" if before is None else f" again, for {before.worker} was lost"
+                again = "" if before is None else f" again, after {before.worker} did not come to the end of it"
                 _logger.info("%s: building %s%s", address, ", ".join(self._parts[number].names), again)
                 self._at[number] = _At(address, doing, time.monotonic())
             else:

@@ -23,6 +23,7 @@ from kernelyard.errors import EnvironmentProblemError, KernelyardError, Place, V
 from kernelyard.formats.metadata import Metadata
 from kernelyard.formats.paths import checked_path
 from kernelyard.project.generate import MOVE_PROJECT
+from kernelyard.project.manifest_file import shown_path
 from kernelyard.project.sources import Project
 from kernelyard.store import writing
 
@@ -95,11 +96,11 @@ def receive(
     return tuple(BuiltVariant(one.entry.name, one.path, one.entry, _work(told[one.entry.name])) for one in merged)
 
 
-def worker_failure(answer: Mapping[str, Any], root: Path, worker: str) -> KernelyardError:
+def worker_failure(answer: Mapping[str, Any], root: Path, part: Part, worker: str) -> KernelyardError:
     """Return what a build ended with on another machine, as the same build here would have."""
-    said = str(answer["said"])
+    said = str(answer["said"]).strip()
     if answer["step"] == "environment":
-        lines = "".join(f"\n  {line}" for line in said.strip().splitlines()[-_LINES_SHOWN:])
+        lines = "".join(f"\n  {line}" for line in said.splitlines()[-_LINES_SHOWN:])
         return EnvironmentProblemError(
             "KY455",
             f"{worker} cannot make an environment with Kernelyard{lines}",
@@ -107,28 +108,24 @@ def worker_failure(answer: Mapping[str, Any], root: Path, worker: str) -> Kernel
             place=Place(worker),
         )
     found = _ERROR.search(said)
-    text = found["said"].strip() if found else "\n".join(said.strip().splitlines()[-_LINES_SHOWN:])
+    text = found["said"] if found else "\n".join(said.splitlines()[-_LINES_SHOWN:])
     code = _CODE.search(text)
-    text = text.replace(f"{answer['root']}/{WORK_FOLDER}/", f"{root}/{WORK_FOLDER}/{_LOGS}/{_host(worker)}/")
-    text = text.replace(str(answer["root"]), str(root))
+    text = text.replace(f"{answer['root']}/{WORK_FOLDER}/", f"{_logs(root, part)}/")
+    text = text.replace(str(answer["root"]), shown_path(root))
     return WorkerError(code[1] if code else "KY456", f"{text}\n  on {worker}", int(answer["status"]))
 
 
-#: Below the work folder: logs of other machines.
-_LOGS = "workers"
-
-
-def keep_logs(answer: Mapping[str, Any], root: Path, worker: str) -> None:
+def keep_logs(answer: Mapping[str, Any], root: Path, part: Part) -> None:
     """Keep the logs of a build on another machine, where its messages say that they are."""
     for name, text in answer["logs"].items():
-        path = root / WORK_FOLDER / _LOGS / _host(worker) / checked_path(name)
+        path = _logs(root, part) / checked_path(name)
         with writing(root, elsewhere=MOVE_PROJECT):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, "utf-8")
 
 
-def _host(worker: str) -> str:
-    return re.sub(r"[^0-9A-Za-z.]+", "-", worker.partition("://")[2]).strip("-.")
+def _logs(root: Path, part: Part) -> Path:
+    return root / WORK_FOLDER / "workers" / str(part.number)
 
 
 def _unpack(archive: bytes, folder: Path, worker: str) -> None:

@@ -29,7 +29,7 @@ __all__ = ["build_part"]
 _KEEP_ENVIRONMENTS_S = 30 * 24 * 3600
 _LOOK_S = 0.5
 #: A command that is killed, with all of its process group, when the other end of its standard input is gone.
-_UNTIL_WE_END = 'exec 3<&0; { read -r _ <&3; kill -9 -- "-$$"; } >/dev/null 2>&1 & exec "$0" "$@" </dev/null 3<&-'
+_UNTIL_WE_END = 'exec 3<&0; { read -r _ <&3; kill -s KILL -- "-$$"; } >/dev/null 2>&1 & exec "$0" "$@" </dev/null 3<&-'
 #: Of this Python, and not for another one.
 _NOT_HANDED_ON = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 
@@ -61,9 +61,10 @@ def build_part(order: dict[str, Any]) -> dict[str, Any]:
         if git := shutil.which("git"):
             # Builds from a lock may read a project's neighbours in its repository, and no other files.
             subprocess.run([git, "init", "--quiet", "--template=", str(sources)], check=False, capture_output=True)
+        (place / "apart").mkdir()  # paths in messages are whole ones, seen from there
         _tell(order, "building")
         command = [str(python), "-m", "kernelyard", "build", str(project), *order["arguments"], "--json"]
-        status, said, printed = _run(command, place, lambda line: _tell(order, "building", line))
+        status, said, printed = _run(command, place / "apart", lambda line: _tell(order, "building", line))
         answer = {"status": status, "said": said, "step": "build", "root": str(project), "logs": _logs(project)}
         if status == 0:
             archive_bytes = _packed(project / "build")

@@ -231,7 +231,7 @@ def test_a_manifest_that_asks_for_something_else_by_now_is_refused(locked: Path,
     manifest = locked / "build.toml"
     manifest.write_text(manifest.read_text("utf-8").replace("depends = []", 'depends = ["cutlass_3_8"]'), "utf-8")
     error = failure(lambda: build_project(locked, source=source, locked=True), InputError, "KY354")
-    assert "the manifest asks for something else" in error.what
+    assert "the project asks for something else" in error.what
     assert "kernelyard toolchain update" in error.hint
 
 

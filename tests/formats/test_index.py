@@ -52,7 +52,7 @@ def test_unknown_facts_are_written_as_null_and_known_nothing_as_a_list() -> None
     variant = document()["variants"][NAME]
     assert variant["undefined"] is None
     assert variant["requirements"] == []
-    assert variant["floors"] == {"glibc": None, "torch": None, "python": None}
+    assert variant["floors"] == {"glibc": None, "torch": None, "python": None, "system": None}
     assert variant["device-code"][0] == {"kind": "sass", "capability": "9.0", "ptx-isa": None}
 
 

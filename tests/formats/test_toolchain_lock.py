@@ -59,7 +59,7 @@ TEXT = f"""\
 "templates":"{D}",
 "variants":{{
 "{NAME}":{{
-"request":{{"backend":"cpu","cuda":null,"libraries":["tvm_ffi"],"linked":[],"stable-abi":"2.11","torch":"2.11"}},
+"request":{{"backend":"cpu","cuda":null,"floor":"manylinux_2_28","libraries":["tvm_ffi"],"linked":[],"stable-abi":"2.11","torch":"2.11"}},
 "uses":{{
 "compiler":{{"digest":"{D}","part":"{COMPILER}","what":"g++ 12"}},
 "floor":{{"digest":"{A}","part":null,"what":"manylinux_2_28 x86_64"}},
@@ -167,6 +167,8 @@ def with_(value: object, *keys: str) -> Callable[[dict[str, Any]], None]:
         (with_("2.x", "variants", NAME, "request", "torch"), f"variants.{NAME}.request.torch", "2.x"),
         (with_(1, "variants", NAME, "request", "later"), f"variants.{NAME}.request.later", "does not know"),
         (without("variants", NAME, "request", "linked"), f"variants.{NAME}.request.linked", "missing"),
+        (without("variants", NAME, "request", "floor"), f"variants.{NAME}.request.floor", "missing"),
+        (with_("manylinux1", "variants", NAME, "request", "floor"), f"variants.{NAME}.request.floor", "none of"),
         (with_(1, "variants", NAME, "uses", "floor", "later"), f"variants.{NAME}.uses.floor.later", "does not know"),
         (without("variants", NAME, "uses", "floor", "digest"), f"variants.{NAME}.uses.floor.digest", "missing"),
     ],

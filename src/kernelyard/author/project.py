@@ -187,6 +187,7 @@ def _machine_files(source: PartSource, plan: VariantPlan, target: _Target) -> Ma
         stable_abi=Version(plan.stable_abi) if plan.stable_abi else None,
         libraries=header_libraries(plan),
         linked=plan.link,
+        floor=plan.floor,
     )
     return machine_files(toolchain)
 

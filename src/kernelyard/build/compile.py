@@ -21,6 +21,7 @@ from kernelyard.build.isolation import HERMETIC_UMASK, hermetic_environment, wit
 from kernelyard.build.linker import WITHOUT_TRANSLATION
 from kernelyard.build.progress import Progress
 from kernelyard.errors import BuildError, EnvironmentProblemError
+from kernelyard.formats.floor import DEFAULT_FLOOR
 from kernelyard.project.cmake_lists import MACHINE_FOLDER
 from kernelyard.project.generate import MOVE_PROJECT, write_files
 from kernelyard.store import Store, hash_file, writing
@@ -98,6 +99,7 @@ class Workshop:
         progress: Is told what is going on.
         processes: The programs that run.
         store: Where it is kept what CMake finds out; None to have it find out all.
+        floor: What is linked against, for messages.
     """
 
     jobs: int = 1
@@ -107,6 +109,7 @@ class Workshop:
     progress: Progress | None = None
     processes: Processes = field(default_factory=Processes)
     store: Store | None = None
+    floor: str = DEFAULT_FLOOR
 
 
 def compile_variants(
@@ -259,7 +262,7 @@ def _run(command: list[str], folder: Path, workshop: Workshop, more: Mapping[str
                 raise
         workshop.processes.remove(process)
     if process.returncode:
-        raise explain_failure(lines, process.returncode, log, folder)
+        raise explain_failure(lines, process.returncode, log, folder, floor=workshop.floor)
 
 
 def _shortened(step: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from kernelyard.build.linker import UndefinedName, translated, undefined_names
 from kernelyard.check.missing import missing_name
 from kernelyard.errors import BuildError, EnvironmentProblemError, KernelyardError, Place
+from kernelyard.formats.floor import DEFAULT_FLOOR
 from kernelyard.formats.variant import VariantName
 
 __all__ = ["explain_failure"]
@@ -70,7 +71,9 @@ _KNOWN_CAUSES = (
 )
 
 
-def explain_failure(lines: Sequence[str], status: int, log: Path, folder: Path) -> KernelyardError:
+def explain_failure(
+    lines: Sequence[str], status: int, log: Path, folder: Path, *, floor: str = DEFAULT_FLOOR
+) -> KernelyardError:
     """Return the error that the output of a program of a build comes to.
 
     Args:
@@ -78,6 +81,7 @@ def explain_failure(lines: Sequence[str], status: int, log: Path, folder: Path) 
         status: Its exit status.
         log: Where all that was said is.
         folder: The generated project.
+        floor: What is linked against.
     """
     text = "\n".join(lines)
     if problem := _explain_machine(text, status, log, folder):
@@ -87,7 +91,7 @@ def explain_failure(lines: Sequence[str], status: int, log: Path, folder: Path) 
             place = Place(_author_path(match["file"], folder), int(match["line"]), _number(match["column"]))
             return BuildError("KY411", match["what"], hint=_hint(line, log), place=place)
     if undefined := undefined_names(lines):
-        return _explain_undefined(undefined, log, folder)
+        return _explain_undefined(undefined, log, folder, floor)
     for line in lines:
         if match := _TOOL_ERROR.match(line) or _LINKER_ERROR.search(line):
             return BuildError("KY411", translated(match[0].strip()), hint=_hint(line, log), place=Place(str(log)))
@@ -115,7 +119,7 @@ def _explain_machine(text: str, status: int, log: Path, folder: Path) -> Kernely
     return None
 
 
-def _explain_undefined(undefined: Sequence[UndefinedName], log: Path, folder: Path) -> BuildError:
+def _explain_undefined(undefined: Sequence[UndefinedName], log: Path, folder: Path, floor: str) -> BuildError:
     """Say of each name what the check of a finished library would have said, and which source refers to it."""
     objects = folder / "objects"
     commands = json.loads((objects / "compile_commands.json").read_bytes())
@@ -125,7 +129,7 @@ def _explain_undefined(undefined: Sequence[UndefinedName], log: Path, folder: Pa
         source = sources.get(objects / missing.object) if missing.object is not None else None
         place = Place(_author_path(source, folder), missing.line) if source is not None else Place(str(log))
         places.append(place)
-        findings.append(missing_name(missing.name, VariantName.parse(missing.variant), str(place)))
+        findings.append(missing_name(missing.name, VariantName.parse(missing.variant), str(place), floor=floor))
     others = [f"\n  {finding.where}: {finding.what}" for finding in findings[1:_MOST_UNDEFINED]]
     if len(findings) > _MOST_UNDEFINED:
         others.append(f"\n  and {len(findings) - _MOST_UNDEFINED} more")

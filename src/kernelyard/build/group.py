@@ -179,6 +179,7 @@ def _toolchain(source: PartSource, plans: Sequence[VariantPlan]) -> Toolchain:
         stable_abi=asked[0].stable_abi,
         libraries=sorted({name for request in asked for name in request.libraries}),
         linked=sorted({name for request in asked for name in request.linked}),
+        floor=asked[0].floor,
         pinned=source.lock is not None,
     )
     for plan in plans:

@@ -117,6 +117,7 @@ def _facts(evidence: Evidence, build: Build) -> Facts:
         Facts.of_name(VariantName.parse(plan.name)),
         torch=Version(torch) if torch else None,
         driver=toolchain.cuda.driver if toolchain and toolchain.cuda else None,
+        floor=toolchain.floor.name if toolchain else None,
         requirements=package_requirements(requirements(build.project.manifest, plan.backend)),
     )
     return found_facts(evidence, intended)

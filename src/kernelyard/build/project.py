@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelyard.build.alone import alone
@@ -24,6 +24,7 @@ from kernelyard.build.progress import Progress, Snapshot, Work, log_snapshot
 from kernelyard.build.shard import Shard
 from kernelyard.build.toolchain_lock import check_current, read_lock
 from kernelyard.errors import EnvironmentProblemError, InputError, Place
+from kernelyard.formats.floor import DEFAULT_FLOOR
 from kernelyard.formats.index import VariantEntry
 from kernelyard.project.generate import MOVE_PROJECT
 from kernelyard.project.plan import VariantPlan
@@ -63,6 +64,7 @@ def build_project(
     variants: Sequence[str] = (),
     shard: Shard | None = None,
     capabilities: Sequence[str] = (),
+    floor: str | None = None,
     jobs: int | None = None,
     locked: bool = False,
     cached: bool = True,
@@ -76,6 +78,7 @@ def build_project(
         variants: Globs over variant names; none for all that can be built here.
         shard: The part of these that is built; None for all of them. A part may be empty.
         capabilities: CUDA capabilities to compile for in place of the manifest's, for a build that is not published.
+        floor: The oldest system that it is to run on, ``manylinux_2_34``; None for what the project's settings say.
         jobs: Compilers at the same time; None for one per core.
         locked: Whether to build with exactly what the project's ``toolchain.lock`` names, and, without ``variants``,
             what it selects.
@@ -93,6 +96,8 @@ def build_project(
     refuse_odd_path(root.resolve(), source.store.root)
     root = root.resolve()  # CMake and Ninja have a current folder of their own
     project = read_project(root)
+    if floor is not None:
+        project.settings = replace(project.settings, floor=floor)
     locked_by = read_lock(root) if locked else None
     if locked_by is not None:
         check_current(locked_by, source.platform)
@@ -124,6 +129,7 @@ def build_project(
             environment=server.environment | (cache.environment if cache is not None else {}),
             progress=progress,
             store=source.store if locked_by is None else None,
+            floor=project.settings.floor or DEFAULT_FLOOR,
         )
         built: list[BuiltVariant] = []
         try:

@@ -193,6 +193,7 @@ def request_of(plan: VariantPlan) -> Request:
         stable_abi=Version(plan.stable_abi) if plan.stable_abi else None,
         libraries=tuple(sorted(header_libraries(plan))),
         linked=tuple(sorted(plan.link)),
+        floor=plan.floor,
     )
 
 
@@ -211,6 +212,7 @@ def make_ready(source: PartSource, request: Request, *, pinned: bool = True) -> 
         stable_abi=request.stable_abi,
         libraries=request.libraries,
         linked=request.linked,
+        floor=request.floor,
         pinned=pinned,
     )
 
@@ -255,7 +257,7 @@ def check_request(lock: ToolchainLock, plan: VariantPlan) -> None:
         hint = f"`{lock_command(lock, plan.name)}` locks it with the others"
         raise InputError("KY354", "the lock does not have this variant", hint=hint, place=place)
     if locked.request != request_of(plan):
-        raise InputError("KY354", "the manifest asks for something else by now", hint=UPDATE, place=place)
+        raise InputError("KY354", "the project asks for something else by now", hint=UPDATE, place=place)
 
 
 def check_uses(lock: ToolchainLock, plan: VariantPlan, toolchain: Toolchain) -> None:

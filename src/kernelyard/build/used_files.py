@@ -11,6 +11,7 @@ from kernelyard.build.headers import headers_read
 from kernelyard.formats.variant import VariantName
 from kernelyard.project.generated_files import GENERATED_FOLDER, section_steps
 from kernelyard.project.plan import VariantPlan, sections_of_variant
+from kernelyard.project.settings_file import settings_files
 from kernelyard.project.sources import Project
 
 __all__ = ["used_files"]
@@ -29,7 +30,7 @@ def used_files(
         parts: Folders of parts of the toolchain, which are nobody's sources wherever they are.
     """
     root = project.root
-    found = {root / "build.toml", *project.python_files().values()}
+    found = {root / "build.toml", *settings_files(root), *project.python_files().values()}
     for plan in plans:
         found.update(root / name for name in _named(project, plan))
     if ninja is not None:

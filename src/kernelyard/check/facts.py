@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from kernelyard.check.evidence import Evidence, Finding
+from kernelyard.check.floor import floor_of
 from kernelyard.check.owners import shim_version
 from kernelyard.formats.facts import DeviceImage, Facts
+from kernelyard.formats.floor import DEFAULT_FLOOR, FLOORS
 from kernelyard.formats.versions import Version
+from kernelyard.toolchain.floor import load_floor
 from kernelyard.toolchain.python_abi import PYTHON, python_stable_abi
 
 __all__ = ["check_facts", "check_python_files", "found_facts"]
@@ -33,7 +36,7 @@ def found_facts(evidence: Evidence, stated: Facts) -> Facts:
         torch = max([torch, *(version for name in undefined if (version := shim_version(name)) is not None)])
     return replace(
         stated,
-        glibc=_newest_glibc(evidence),
+        glibc=_oldest_glibc(evidence, stated.floor),
         torch=torch,
         python=Version(".".join(map(str, max(python, PYTHON)))),
         # Device code of a package without binaries is made when it runs: nothing is known of it here.
@@ -48,6 +51,9 @@ def check_facts(evidence: Evidence) -> Iterator[Finding]:
     stated = evidence.metadata.facts
     if stated is None or evidence.name is None:
         return
+    if stated.floor is not None and stated.floor not in FLOORS:
+        what = f"the metadata names the floor {_shown(stated.floor)!r}, and known are {', '.join(FLOORS)}"
+        yield Finding("KY116", what, "metadata.json", "build it again, or use a later version of Kernelyard")
     named = Facts.of_name(evidence.name)
     found = found_facts(evidence, stated)
     for member, truth in (
@@ -84,14 +90,26 @@ def check_python_files(evidence: Evidence) -> Iterator[Finding]:
             yield Finding("KY115", f"is not Python {PYTHON[0]}.{PYTHON[1]}: {line}{what}", path)
 
 
-def _newest_glibc(evidence: Evidence) -> Version | None:
-    versions = [
-        Version(version.removeprefix("GLIBC_"))
+def _oldest_glibc(evidence: Evidence, floor: str | None) -> Version | None:
+    """Return the oldest glibc that has all versions of symbols which the libraries want.
+
+    Nobody can ask a system for the version of its C++ library. What wants one that the usual floor does not have needs
+    the whole system that it was linked against, whose glibc stands for that.
+    """
+    wanted = {
+        (family, version)
         for library in evidence.libraries
-        for wanted in library.elf.version_needs.values()
-        for version in wanted
-        if version.startswith("GLIBC_") and version[6:7].isdigit()
-    ]
+        for names in library.elf.version_needs.values()
+        for name in names
+        for family, _, version in [name.rpartition("_")]
+        if version[:1].isdigit()
+    }
+    versions = [Version(version) for family, version in wanted if family == "GLIBC"]
+    if floor not in {None, DEFAULT_FLOOR} and evidence.name is not None:
+        usual = {**load_floor(cpu=evidence.name.cpu).limits}
+        del usual["GLIBC"]
+        if any(Version(version) > Version(usual[family]) for family, version in wanted if family in usual):
+            versions.append(Version(floor_of(evidence, floor).limits["GLIBC"]))
     return max(versions, default=None)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kernelyard.check.evidence import Evidence, Finding, Library
+from kernelyard.check.floor import floor_of
 from kernelyard.toolchain.assemble import TVM_FFI_LIBRARY
 from kernelyard.toolchain.cuda_libraries import library_sonames
-from kernelyard.toolchain.floor import load_floor
 from kernelyard.toolchain.torch_stubs import torch_libraries
 
 __all__ = ["check_linkage"]
@@ -17,7 +17,7 @@ def check_linkage(evidence: Evidence) -> Iterator[Finding]:
     """Check ``DT_NEEDED``, RPATH and RUNPATH, executable stack and text relocations of all libraries."""
     if evidence.name is None or evidence.name.os != "linux":
         return
-    allowed = {*load_floor(cpu=evidence.name.cpu).libraries}
+    allowed = {*floor_of(evidence).libraries}
     if evidence.name.framework in {"torch", "torch-stable-abi"}:
         allowed |= set(torch_libraries(evidence.name.backend))
     if evidence.name.framework == "tvm-ffi":

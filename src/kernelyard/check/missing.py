@@ -10,6 +10,7 @@ import subprocess
 
 from kernelyard.check.evidence import Finding
 from kernelyard.check.owners import OPENMP, VariantTorch, shim_version, symbol_owner, torch_of
+from kernelyard.formats.floor import DEFAULT_FLOOR, FLOORS
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
 from kernelyard.toolchain.cuda_libraries import library_of_symbol, library_sonames
@@ -19,19 +20,22 @@ from kernelyard.toolchain.torch_exports import releases_with
 
 __all__ = ["missing_name", "unknown_name"]
 
+#: That there are tables of floors for.
+_FLOOR_CPUS = ("x86_64", "aarch64")
 _DEFINE_IT = "define it, or list the source that does in `src`"
 _OTHER_NAME = (
     "torch declares it and does not export it: do without it; or it is yours, and `src` does not list what defines it"
 )
 
 
-def missing_name(name: str, variant: VariantName, where: str) -> Finding:
+def missing_name(name: str, variant: VariantName, where: str, *, floor: str = DEFAULT_FLOOR) -> Finding:
     """Return the finding for a name that a variant must not refer to.
 
     Args:
         name: As it is in the binary.
         variant: Whose library or object it is.
         where: The library, or the source.
+        floor: That the variant keeps.
     """
     owner, stable = symbol_owner(name), variant.framework == "torch-stable-abi"
     torch = torch_of(variant)
@@ -61,19 +65,37 @@ def missing_name(name: str, variant: VariantName, where: str) -> Finding:
         )
     if torch is not None and owner is not None and owner.startswith("torch"):
         return _not_in_torch(name, torch, where)
-    return unknown_name(name, variant, where)
+    return unknown_name(name, variant, where, floor=floor)
 
 
-def unknown_name(name: str, variant: VariantName, where: str) -> Finding:
+def unknown_name(name: str, variant: VariantName, where: str, *, floor: str = DEFAULT_FLOOR) -> Finding:
     """Return the finding for a name of which nobody whom the variant asks knows anything."""
+    if (newer := _newer_floor(name, floor, variant.cpu)) is not None:
+        return Finding(
+            "KY102",
+            f"refers to {_readable(name)}, which is in {newer}, and the variant promises to run on {floor}",
+            where,
+            f'do without it, or set floor = "{newer}" in kernelyard.toml: the kernel then runs on no older system',
+        )
     of_toolkit = library_of_symbol(name)
     linkable = of_toolkit in library_sonames(variant.backend_version) if variant.backend == "cuda" else False
     return Finding(
         "KY102",
-        f"refers to {_readable(name)}, which neither {load_floor(cpu=variant.cpu).name}, Python nor torch offers",
+        f"refers to {_readable(name)}, which neither {floor}, Python nor torch offers",
         where,
         f'add link = ["{of_toolkit}"] to its section, or, if it is yours, {_DEFINE_IT}' if linkable else _DEFINE_IT,
     )
+
+
+def _newer_floor(name: str, floor: str, cpu: str) -> str | None:
+    """Return the oldest floor above one that offers a name to linkers, where that one does not have it at all."""
+    if cpu not in _FLOOR_CPUS or load_floor(floor, cpu).providers(name):
+        return None
+    for newer in FLOORS[FLOORS.index(floor) + 1 :]:
+        libraries = load_floor(newer, cpu).libraries.values()
+        if any(symbols[name].linkable for symbols in libraries if name in symbols):
+            return newer
+    return None
 
 
 def _not_in_python(name: str, where: str) -> Finding:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from kernelyard.binary import DynamicSymbol
 from kernelyard.check.evidence import Evidence, Finding, Library
+from kernelyard.check.floor import floor_of
 from kernelyard.check.missing import missing_name, unknown_name
 from kernelyard.check.owners import OPENMP, VariantTorch, shim_version, symbol_owner, torch_of
 from kernelyard.formats.floor import Floor
@@ -16,7 +17,6 @@ from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
 from kernelyard.toolchain.assemble import TVM_FFI_LIBRARY
 from kernelyard.toolchain.cuda_libraries import library_of_symbol, library_sonames
-from kernelyard.toolchain.floor import load_floor
 from kernelyard.toolchain.python_abi import python_names
 from kernelyard.toolchain.torch_brings import BROUGHT_BY_TORCH, TORCH_CUDA
 from kernelyard.toolchain.torch_names import openmp_names
@@ -36,7 +36,7 @@ def check_symbols(evidence: Evidence) -> Iterator[Finding]:
     """Check the undefined symbols of all libraries of a variant."""
     if evidence.name is None or evidence.name.os != "linux":
         return
-    floor, torch = load_floor(cpu=evidence.name.cpu), torch_of(evidence.name)
+    floor, torch = floor_of(evidence), torch_of(evidence.name)
     sonames = library_sonames(evidence.name.backend_version) if evidence.name.backend == "cuda" else {}
     for library in evidence.libraries:
         linked = {name for name, soname in sonames.items() if soname in library.elf.needed}
@@ -48,7 +48,7 @@ def check_symbols(evidence: Evidence) -> Iterator[Finding]:
             if symbol.version is not None:
                 finding = _check_versioned(symbol, library, floor)
             else:
-                finding = _check_unversioned(symbol, library, evidence.name, torch)
+                finding = _check_unversioned(symbol, library, evidence.name, torch, floor)
             if finding is not None:
                 yield finding
 
@@ -89,16 +89,16 @@ def _check_versioned(symbol: DynamicSymbol, library: Library, floor: Floor) -> F
 
 
 def _check_unversioned(
-    symbol: DynamicSymbol, library: Library, variant: VariantName, torch: VariantTorch | None
+    symbol: DynamicSymbol, library: Library, variant: VariantName, torch: VariantTorch | None, floor: Floor
 ) -> Finding | None:
     name = symbol.name
     if symbol.binding == "weak" and (name in _START_FILES or name.startswith(_THREAD_LOCAL_INITIALISER)):
         return None
     owner = symbol_owner(name)
     if owner is None or not _is_offered(name, owner, variant, torch):
-        return missing_name(name, variant, library.path)
+        return missing_name(name, variant, library.path, floor=floor.name)
     # It is not enough that torch offers it: its libraries are found only by those who ask for them by name.
-    return None if _is_linked(owner, library) else unknown_name(name, variant, library.path)
+    return None if _is_linked(owner, library) else unknown_name(name, variant, library.path, floor=floor.name)
 
 
 def _is_offered(name: str, owner: str, variant: VariantName, torch: VariantTorch | None) -> bool:

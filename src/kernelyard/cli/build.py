@@ -38,6 +38,11 @@ def checked_capabilities(capabilities: tuple[str, ...]) -> tuple[str, ...]:
     metavar="X.Y",
     help="Compile for this CUDA capability in place of the manifest's; for trying, not for publishing.",
 )
+@click.option(
+    "--floor",
+    type=click.Choice(["manylinux_2_28", "manylinux_2_34"]),
+    help="The oldest system that it is to run on, in place of the project's `floor`; for trying.",
+)
 @click.option("--shard", metavar="I/N", help="Build the I-th of N parts; `kernelyard merge` puts them together.")
 @click.option("--on", "cluster", metavar="URL", help="Build on the workers of a cluster of dask: dask://HOST:PORT.")
 @click.option("--locked", is_flag=True, help="Use exactly what toolchain.lock names.")
@@ -67,6 +72,7 @@ def command(
     capabilities: tuple[str, ...],
     jobs: int | None,
     *,
+    floor: str | None,
     shard: str | None,
     cluster: str | None,
     locked: bool,
@@ -86,6 +92,8 @@ def command(
 
     if locked and cuda_home is not None:
         raise click.UsageError("--locked takes the toolkit from toolchain.lock: leave --cuda-home out")
+    if floor is not None and (locked or cluster is not None):
+        raise click.UsageError("--locked and --on take the floor from kernelyard.toml: set it there, not with --floor")
     if platform != HOST and cuda_home is not None:
         raise click.UsageError("a toolkit of this machine builds for it alone: leave --cuda-home or --platform out")
     home = toolkit_at(cuda_home) if cuda_home is not None else None
@@ -95,7 +103,7 @@ def command(
             "--on divides the build among workers, which have their own toolkits: leave --shard out, and --cuda-home"
         )
     with shown_progress() as watch:
-        build = partial(build_project, shard=Shard.parse(shard) if shard is not None else None)
+        build = partial(build_project, shard=Shard.parse(shard) if shard is not None else None, floor=floor)
         built = (build if cluster is None else partial(build_on_cluster, url=cluster))(
             folder,
             source=source,

@@ -60,6 +60,7 @@ class Facts:
         undefined: Symbols it expects from them.
         requirements: Python requirements, PEP 508.
         operators: Schemas of its operators.
+        floor: The system that it was linked against, ``manylinux_2_28``; what its symbols are judged by.
     """
 
     framework: str
@@ -79,6 +80,7 @@ class Facts:
     undefined: tuple[str, ...] | None = field(default=None, repr=False)
     requirements: tuple[str, ...] | None = None
     operators: tuple[str, ...] | None = None
+    floor: str | None = None
 
     @classmethod
     def of_name(cls, name: VariantName) -> Facts:
@@ -103,7 +105,12 @@ class Facts:
             },
             "backend": {"type": self.backend, "version": _text(self.backend_version), "driver": _text(self.driver)},
             "platform": {"cpu": self.cpu, "os": self.os},
-            "floors": {"glibc": _text(self.glibc), "torch": _text(self.torch), "python": _text(self.python)},
+            "floors": {
+                "glibc": _text(self.glibc),
+                "torch": _text(self.torch),
+                "python": _text(self.python),
+                "system": self.floor,
+            },
             "device-code": None if self.images is None else [image.to_json() for image in self.images],
             "needed": _list(self.needed),
             "undefined": _list(self.undefined),
@@ -140,6 +147,7 @@ class Facts:
             undefined=fields.strings("undefined"),
             requirements=fields.strings("requirements"),
             operators=fields.strings("operators"),
+            floor=floors.optional("system", str),
         )
 
 

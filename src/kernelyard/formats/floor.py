@@ -14,9 +14,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-__all__ = ["Floor", "FloorSymbol", "SymbolKind", "parse_floor"]
+__all__ = ["DEFAULT_FLOOR", "FLOORS", "Floor", "FloorSymbol", "SymbolKind", "parse_floor"]
 
 SymbolKind = Literal["func", "object", "tls"]
+
+#: What a build keeps if nothing is said.
+DEFAULT_FLOOR = "manylinux_2_28"
+#: What can be chosen, old to new.
+FLOORS = (DEFAULT_FLOOR, "manylinux_2_34")
 
 _KINDS: Mapping[str, SymbolKind] = {"f": "func", "o": "object", "t": "tls"}
 

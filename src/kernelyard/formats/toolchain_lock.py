@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 
 from kernelyard.errors import InputError, Place
 from kernelyard.formats.fields import Fields, canonical_json, parse_json_object
+from kernelyard.formats.floor import DEFAULT_FLOOR, FLOORS
 from kernelyard.formats.paths import checked_path
 from kernelyard.formats.variant import InvalidVariantName, VariantName
 from kernelyard.formats.versions import Version
@@ -154,6 +155,7 @@ class Request:
         stable_abi: The oldest torch that a stable-ABI build is to run on.
         libraries: Other libraries of headers.
         linked: Libraries of the toolkit that are linked to.
+        floor: The oldest system that it is to run on.
     """
 
     backend: str
@@ -162,9 +164,10 @@ class Request:
     stable_abi: Version | None
     libraries: tuple[str, ...] = ()
     linked: tuple[str, ...] = ()
+    floor: str = DEFAULT_FLOOR
 
 
-_REQUEST = ("backend", "cuda", "torch", "stable-abi", "libraries", "linked")
+_REQUEST = ("backend", "cuda", "floor", "torch", "stable-abi", "libraries", "linked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +264,7 @@ def _variant_text(variant: LockedVariant) -> str:
     asked = {
         "backend": request.backend,
         "cuda": _text(request.cuda),
+        "floor": request.floor,
         "torch": _text(request.torch),
         "stable-abi": _text(request.stable_abi),
         "libraries": list(request.libraries),
@@ -305,6 +309,7 @@ def _variant(fields: Fields) -> LockedVariant:
             stable_abi=request.parsed("stable-abi", Version),
             libraries=_names(request, "libraries"),
             linked=_names(request, "linked"),
+            floor=_one_of(request, "floor", FLOORS),
         ),
         {role: _use(uses.table(_shown(uses, role))) for role in sorted(uses.members)},
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 from kernelyard.errors import InputError, Place
 from kernelyard.formats.capability import Choice, choose_capabilities, choose_rocm_architectures, narrow
+from kernelyard.formats.floor import DEFAULT_FLOOR
 from kernelyard.formats.manifest import KernelSection, TorchNoarch, TorchSettings, TvmFfiSettings
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
@@ -74,6 +75,7 @@ class VariantPlan:
         groups: The kernel sections of the backend.
         promised: Capabilities or architectures of a variant without compiled code, as the manifest says.
         decisions: A sentence for everything that was asked for and is done otherwise.
+        floor: The oldest system that the variant is to run on.
     """
 
     name: str
@@ -88,6 +90,7 @@ class VariantPlan:
     groups: tuple[ObjectGroup, ...]
     promised: tuple[str, ...] = ()
     decisions: tuple[str, ...] = ()
+    floor: str = DEFAULT_FLOOR
 
     @property
     def compiled(self) -> bool:
@@ -117,6 +120,8 @@ class VariantPlan:
             for name in _RARE:
                 if not group[name]:
                     del group[name]
+        if self.floor == DEFAULT_FLOOR:
+            del plan["floor"]
         return plan
 
 
@@ -183,6 +188,7 @@ def plan_variant(
         binding=_plan_binding(project, settings, table, path),
         groups=tuple(groups),
         decisions=tuple(decisions),
+        floor=project.settings.floor or DEFAULT_FLOOR,
     )
 
 

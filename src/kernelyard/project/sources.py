@@ -9,9 +9,11 @@ from pathlib import Path
 
 from kernelyard.formats.editions import read_manifest
 from kernelyard.formats.manifest import Manifest, TvmFfiSettings
+from kernelyard.formats.settings import Settings
 from kernelyard.formats.tables import Problems
 from kernelyard.project.manifest_file import manifest_text
 from kernelyard.project.named_files import report_missing
+from kernelyard.project.settings_file import read_settings_of
 
 __all__ = ["PACKAGE_FOLDER", "Project", "read_project", "report_no_license", "report_no_package"]
 
@@ -69,11 +71,13 @@ class Project:
     Attributes:
         root: The folder.
         manifest: What ``build.toml`` says.
+        settings: What is of Kernelyard alone and stands elsewhere.
     """
 
-    def __init__(self, root: Path, manifest: Manifest) -> None:
+    def __init__(self, root: Path, manifest: Manifest, settings: Settings | None = None) -> None:
         self.root = root
         self.manifest = manifest
+        self.settings = settings or Settings()
         self._scans: dict[Path, _Scan] = {}
         self._included: dict[tuple[Path, tuple[Path, ...]], tuple[_Scan, tuple[Path, ...]]] = {}
 
@@ -186,13 +190,14 @@ class Project:
 
 
 def read_project(root: Path) -> Project:
-    """Read the manifest of a folder and see that all files which it names are there.
+    """Read the manifest and the settings of a folder and see that all files which the manifest names are there.
 
     Raises:
-        ManifestError: The manifest has mistakes, or files are missing (KY208).
+        ManifestError: The manifest or the settings have mistakes, or files are missing (KY208).
+        InputError: The settings cannot be read, or stand in two places (KY239).
     """
     path, text = manifest_text(root)
-    project = Project(root, read_manifest(text, path=path))
+    project = Project(root, read_manifest(text, path=path), read_settings_of(root))
     problems = Problems(path, text)
     report_missing(problems, root, project.manifest)
     report_no_license(problems, project.manifest)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kernelyard import __version__
 from kernelyard.errors import EnvironmentProblemError, InputError, Place
-from kernelyard.formats.floor import Floor
+from kernelyard.formats.floor import DEFAULT_FLOOR, Floor
 from kernelyard.formats.versions import Version
 from kernelyard.toolchain.choose_compiler import choose_compiler
 from kernelyard.toolchain.cuda_libraries import LinkedLibrary, linked_libraries
@@ -103,6 +103,7 @@ def assemble(
     stable_abi: Version | None = None,
     libraries: Iterable[str] = (),
     linked: Iterable[str] = (),
+    floor: str = DEFAULT_FLOOR,
     pinned: bool = False,
 ) -> Toolchain:
     """Find or fetch everything that variants of one backend version need.
@@ -115,6 +116,7 @@ def assemble(
         stable_abi: The oldest torch that the results of a stable-ABI build are to run on.
         libraries: The other libraries of headers that are needed.
         linked: The libraries of the toolkit that are linked to.
+        floor: The oldest system that the results are to run on.
         pinned: Whether to take everything that can be fetched in place of what the machine has, as locks do.
 
     Raises:
@@ -138,8 +140,8 @@ def assemble(
     others = {name: source.header_library(name) for name in libraries}
     of_toolkit = linked_libraries(source, cuda, linked) if cuda is not None else {}
     cpu = source.platform.partition("-")[0]
-    floor = load_floor(cpu=cpu)
-    stubs = _provide_stubs(source, floor, compiler)
+    table = load_floor(floor, cpu)
+    stubs = _provide_stubs(source, table, compiler)
     tvm_ffi = [stubs.directory / TVM_FFI_LIBRARY] if "tvm_ffi" in others else []
     return Toolchain(
         platform=source.platform,
@@ -148,7 +150,7 @@ def assemble(
         cuda=toolkit,
         torch=headers,
         libraries=others,
-        floor=floor,
+        floor=table,
         link=link_line(stubs, cxx=compiler.path, others=tvm_ffi),
         linked=of_toolkit,
         stubs={name: _torch_stubs(source, of_torch, stable_abi, toolkit) for name, of_torch in headers.items()},

@@ -33,7 +33,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 from kernelyard.errors import EnvironmentProblemError, InputError
-from kernelyard.formats.floor import Floor, FloorSymbol, parse_floor
+from kernelyard.formats.floor import DEFAULT_FLOOR, Floor, FloorSymbol, parse_floor
 from kernelyard.toolchain.stub import StubSymbol, write_stub
 
 __all__ = [
@@ -117,7 +117,7 @@ class LinkLine:
 
 
 @cache
-def load_floor(name: str = "manylinux_2_28", cpu: str = "x86_64") -> Floor:
+def load_floor(name: str = DEFAULT_FLOOR, cpu: str = "x86_64") -> Floor:
     """Return a floor whose table ships in the package.
 
     Raises:

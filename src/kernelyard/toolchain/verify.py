@@ -94,6 +94,7 @@ class _Noted(PartSource):
             stable_abi=request.stable_abi,
             libraries=request.libraries,
             linked=request.linked,
+            floor=request.floor,
             pinned=True,
         )
 

@@ -1,0 +1,59 @@
+"""``kernelyard.toml``, or ``[tool.kernelyard]`` in ``pyproject.toml``: what is of Kernelyard alone in a project.
+
+``build.toml`` stays readable by others. Specification: ``docs/formats/settings.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelyard.formats.editions import parse_toml
+from kernelyard.formats.floor import FLOORS
+from kernelyard.formats.tables import Problems, Table
+
+__all__ = ["Settings", "read_settings"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a project sets.
+
+    Attributes:
+        floor: The oldest system that builds are to run on, ``manylinux_2_34``; None for the usual one.
+    """
+
+    floor: str | None = None
+
+
+def read_settings(text: str, *, path: str, within: tuple[str, ...] = ()) -> Settings | None:
+    """Read the settings of a project.
+
+    Args:
+        text: The file's content.
+        path: Where it stands, for messages.
+        within: The tables that they stand in: ``("tool", "kernelyard")``.
+
+    Returns:
+        None where the file has no such table.
+
+    Raises:
+        ManifestError: They have mistakes; all that could be found are in ``errors``.
+    """
+    problems = Problems(path, text)
+    members = parse_toml(text, path=path)
+    for name in within[:-1]:
+        members = members.get(name, {}) if isinstance(members, dict) else {}
+    if within and (not isinstance(members, dict) or within[-1] not in members):
+        return None
+    table = Table(members, within[:-1], problems).table(within[-1]) if within else Table(members, (), problems)
+    settings = _settings(table) if table is not None else None
+    problems.raise_any()
+    return settings
+
+
+def _settings(table: Table) -> Settings:
+    floor = table.take("floor", str)
+    if floor is not None:
+        floor = table.one_of((*table.key, "floor"), floor, FLOORS, "floor")
+    table.finish()
+    return Settings(floor)

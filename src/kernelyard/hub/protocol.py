@@ -200,6 +200,13 @@ class Published:
 class PublishingHub(Hub):
     """A hub that can be written."""
 
+    def check_writable(self) -> None:
+        """Say what is known to stand in the way of publishing without asking the hub; by default nothing.
+
+        Raises:
+            InputError: It is reached in a way that is for reading only (KY509).
+        """
+
     @abstractmethod
     def head(self, repo: str, branch: str) -> Revision | None:
         """Return what a branch is at; None if there is no such branch, no such kernel, or no hub yet where one is made.

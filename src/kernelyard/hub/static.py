@@ -214,6 +214,10 @@ class StaticHub(PublishingHub):
                 place=Place(where),
             ) from None
 
+    def check_writable(self) -> None:
+        """Refuse an address; see :meth:`kernelyard.hub.protocol.PublishingHub.check_writable`."""
+        self._folder()
+
     def head(self, repo: str, branch: str) -> Revision | None:
         """Return what a branch is at; see :meth:`kernelyard.hub.protocol.PublishingHub.head`."""
         from kernelyard.hub.publish import read_refs

@@ -103,8 +103,9 @@ def push_project(
         raise InputError("KY521", "no repository to publish to is named", hint=hint, place=Place("build.toml"))
     if release is not None:
         release = _checked_release(release, general.version)
-    built = _built(project)
     target = _publishing(hub)
+    target.check_writable()
+    built = _built(project)
     branch = general.hub_branch or f"v{general.version}"
     base = target.head(repo, branch)
     index = with_schemas(write_index(project), built)

@@ -45,6 +45,15 @@ def checked_capabilities(capabilities: tuple[str, ...]) -> tuple[str, ...]:
 )
 @click.option("--shard", metavar="I/N", help="Build the I-th of N parts; `kernelyard merge` puts them together.")
 @click.option("--on", "cluster", metavar="URL", help="Build on the workers of a cluster of dask: dask://HOST:PORT.")
+@click.option(
+    "--plan",
+    type=click.Choice(["github-actions"]),
+    help="Build nothing, and print a workflow that builds in parts on several machines.",
+)
+@click.option(
+    "--shards", type=click.IntRange(min=1), metavar="N", help="Of --plan: how many; one per toolkit by default."
+)
+@click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Of --plan: where it is written.")
 @click.option("--locked", is_flag=True, help="Use exactly what toolchain.lock names.")
 @click.option(
     "--pinned-compiler",
@@ -75,6 +84,9 @@ def command(
     floor: str | None,
     shard: str | None,
     cluster: str | None,
+    plan: str | None,
+    shards: int | None,
+    output: Path | None,
     locked: bool,
     pinned_compiler: bool,
     platform: str,
@@ -102,6 +114,22 @@ def command(
         raise click.UsageError(
             "--on divides the build among workers, which have their own toolkits: leave --shard out, and --cuda-home"
         )
+    if plan is None and (shards is not None or output is not None):
+        raise click.UsageError("--shards and --output are for --plan")
+    if plan is not None:
+        if capabilities or cluster is not None or shard is not None or cuda_home is not None or floor is not None:
+            raise click.UsageError(
+                "--plan says how others build: leave --capability, --cuda-home, --floor, --on and --shard out"
+            )
+        from kernelyard.build.workflow import WorkflowOptions, github_actions, write_workflow
+
+        options = WorkflowOptions(variants, platform, jobs, locked, pinned_compiler, cached=not no_cache)
+        workflow = github_actions(folder, source, options, shards=shards)
+        if output is None:
+            print(workflow, end="")
+        else:
+            write_workflow(output, workflow)
+        return
     with shown_progress() as watch:
         build = partial(build_project, shard=Shard.parse(shard) if shard is not None else None, floor=floor)
         built = (build if cluster is None else partial(build_on_cluster, url=cluster))(

@@ -91,10 +91,15 @@ def test_a_withdrawn_release_is_passed_over_in_ranges_and_stays_loadable(tmp_pat
     assert (exact.id, exact.withdrawn) == (ids["1.1.2"], "wrong on odd sizes")
     assert hub.resolve("org/gray", revision=ids["1.1.2"]).withdrawn is None
     assert hub.resolve("org/gray", version=1).id == ids["1.10.0"]
+    assert hub.resolve("org/gray", version=1).withdrawn is None
+    hub.yank("org/gray", "1.10.0", "slow")
+    # The branch is at it all the same, and whoever takes it from there is told.
+    assert hub.resolve("org/gray", version=1).withdrawn == "slow"
+    hub.yank("org/gray", "1.10.0", None)
     listed = {one.ref: one for one in list_versions(hub, "org/gray")}
     assert listed["v1.1.2"].withdrawn == "wrong on odd sizes"
     log = json.loads((tmp_path / "hub/kernels/org/gray/refs.json").read_bytes())["log"]
-    assert (log[-1]["from"], log[-1]["to"], log[-1]["note"]) == (
+    assert (log[-3]["from"], log[-3]["to"], log[-3]["note"]) == (
         ids["1.1.2"],
         ids["1.1.2"],
         "yanked: wrong on odd sizes",

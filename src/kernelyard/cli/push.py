@@ -116,7 +116,7 @@ def _tell_changes(pushed: Pushed) -> None:
 def _print(pushed: Pushed) -> None:
     release = f", release {pushed.release}," if pushed.release else ""
     said = "is now" if pushed.changed else "was already"
-    sizes = f"{size_text(pushed.size)}, {size_text(pushed.sent)} of it sent"
+    sizes = f"{size_text(pushed.size)}, {size_text(pushed.sent)} sent"
     click.echo(f"{pushed.repo} {pushed.branch}{release} {said} {pushed.revision[:12]}: {sizes}, in")
     for name in pushed.variants:
         click.echo(f"  {name}")

@@ -77,7 +77,7 @@ def _listed(hub: Hub, refs: Refs, ref: str, read: dict[str, Revision | str], *, 
         is_release=is_release,
         id=id_,
         time=time,
-        withdrawn=refs.yanked.get(ref) if is_release else None,
+        withdrawn=refs.withdrawal(id_),
         found=found if isinstance(found, Revision) else None,
         trouble=found if isinstance(found, str) else "",
     )

@@ -49,7 +49,8 @@ class Revision:
         index: The variants that can be fetched from this hub. Where no publisher gave an index, it is made up from the
             tree, and files whose sha256 the hub does not tell may be missing: see :meth:`Hub.variant`.
         document: The exact bytes of the published index, which signatures are made over; None where it was made up.
-        withdrawn: Why the release by which it was found was withdrawn; empty where no reason is known; else None.
+        withdrawn: Why a release that is at this revision was withdrawn, empty where no reason is known; None where none
+            was, or where it was found by its whole id and the references were not read (:meth:`Refs.withdrawal`).
     """
 
     repo: str

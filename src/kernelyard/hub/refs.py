@@ -120,6 +120,10 @@ class Refs:
             digest = sha256(digest + canonical_json(change.to_json())).digest()
         return digest.hex()
 
+    def withdrawal(self, revision: str) -> str | None:
+        """Return why a release that is at a revision was withdrawn; None where none was."""
+        return next((reason for tag, reason in self.yanked.items() if self.tags.get(tag) == revision), None)
+
     @property
     def untold(self) -> tuple[str, ...]:
         """Branches and tags that are not where the log says, and tags that are withdrawn or not without its word."""

@@ -145,8 +145,7 @@ class StaticHub(PublishingHub):
         held = refs.partial.get(id_)
         if held is not None:
             index = replace(index, variants=tuple(entry for entry in index.variants if entry.name in held))
-        withdrawn = refs.yanked.get(ref) if ref and ref not in refs.branches else None
-        return Revision(refs.kernel, id_, ref, index, document, withdrawn)
+        return Revision(refs.kernel, id_, ref, index, document, refs.withdrawal(id_))
 
     def refs(self, repo: str) -> Refs:
         """Return branches and tags of a kernel.

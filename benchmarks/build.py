@@ -262,7 +262,7 @@ def cpp_extension(
         **os.environ,
         "CUDA_HOME": str(toolchain.cuda.nvcc.parents[1]),
         "MAX_JOBS": str(options.jobs),
-        "PATH": f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}",  # Ninja
+        "PATH": f"{ninja_alone(folder)}:{os.defpath}",
         "TORCH_CUDA_ARCH_LIST": ";".join(options.capability),
     }
     with memory_watch() as peak:
@@ -280,6 +280,16 @@ def cpp_extension(
     built = max(path.stat().st_mtime for path in out.glob("*.so"))
     began = min(path.stat().st_mtime for path in out.glob("build.ninja"))
     return built - began, peak()
+
+
+def ninja_alone(folder: Path) -> Path:
+    """Return a folder with Ninja and nothing else: torch's tool uses an sccache that it finds."""
+    place = folder / "ninja"
+    place.mkdir(exist_ok=True)
+    link = place / "ninja"
+    link.unlink(missing_ok=True)
+    link.symlink_to(Path(sysconfig.get_path("scripts")) / "ninja")
+    return place
 
 
 def bare_nvcc(

@@ -137,6 +137,11 @@ def test_a_compiler_that_was_killed_is_tried_alone(work: Path, tmp_path: Path) -
     assert server.died_alone == frozenset()
 
 
+def test_a_compiler_that_was_killed_when_it_was_alone_is_tried_at_once(work: Path, tmp_path: Path) -> None:
+    with JobServer(work, Costs(work / "costs.json"), jobs=3, limits=meminfo(tmp_path, 64 * GIB)) as server:
+        assert compile_all(work, server, {"big.cpp.o": "killed"}) == {"big.cpp.o": (0, "made big.cpp.o\n")}
+
+
 def test_a_compiler_that_is_killed_alone_as_well(work: Path, tmp_path: Path) -> None:
     with JobServer(work, Costs(work / "costs.json"), jobs=2, limits=meminfo(tmp_path, 64 * GIB)) as server:
         done = compile_all(work, server, {"a.cpp.o": "driver", "b.cpp.o": "good"})

@@ -78,7 +78,7 @@ def _line(connection: "_socket.socket") -> bytes:
     line = b""
     while not line.endswith(b"\n"):
         try:
-            part = connection.recv(4096)
+            part = connection.recv(1)  # what follows the line is the next one
         except OSError:
             return b""
         if not part:

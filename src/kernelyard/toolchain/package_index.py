@@ -8,27 +8,24 @@ import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import requests
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
-from pypi_simple import (
-    DistributionPackage,
-    NoSuchProjectError,
-    ProjectPage,
-    PyPISimple,
-    UnsupportedContentTypeError,
-    UnsupportedRepoVersionError,
-)
-from pypi_simple.errors import UnparsableFilenameError
 from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase, HTTPBasicAuth
 from requests.utils import get_auth_from_url, get_netrc_auth, urldefragauth
 from urllib3.util import Retry
 
 from kernelyard.errors import EnvironmentProblemError, Place
+
+if TYPE_CHECKING:
+    # Its own parts take a quarter of a second to import, and most builds ask no index.
+    from pypi_simple import DistributionPackage, ProjectPage, PyPISimple
 
 __all__ = [
     "PackageIndex",
@@ -73,9 +70,6 @@ class PackageIndex:
             self.endpoint = urldefragauth(self.endpoint)
             if user or password:
                 self.session.auth = _IndexAuth(self.endpoint, user, password)
-        self._client = (
-            PyPISimple(self.endpoint, session=self.session) if self.endpoint else PyPISimple(session=self.session)
-        )
         self._pages: dict[str, ProjectPage] = {}
         self.bytes_fetched = 0
 
@@ -116,6 +110,12 @@ class PackageIndex:
                 return _link(project, version, package)
         raise _lacks(f"does not have {filename}")
 
+    @cached_property
+    def _client(self) -> PyPISimple:
+        from pypi_simple import PyPISimple
+
+        return PyPISimple(self.endpoint, session=self.session) if self.endpoint else PyPISimple(session=self.session)
+
     def _page(self, project: str) -> ProjectPage:
         # That of torch is 0.4 MB, and several of its versions are asked for together.
         if project not in self._pages:
@@ -123,6 +123,9 @@ class PackageIndex:
         return self._pages[project]
 
     def _fetch_page(self, project: str) -> ProjectPage:
+        from pypi_simple import NoSuchProjectError, UnsupportedContentTypeError, UnsupportedRepoVersionError
+        from pypi_simple.errors import UnparsableFilenameError
+
         try:
             return self._client.get_project_page(project, timeout=_TIMEOUT_S)
         except NoSuchProjectError:

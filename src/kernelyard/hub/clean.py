@@ -125,9 +125,12 @@ class _Cleaning:
     def blob(self, path: Path) -> None:
         if path.name in self._needed or not self._is_older(path):
             return
-        size = path.stat().st_size
+        try:
+            size = path.stat().st_size
+            aside = path if self._dry_run else self._moved_aside(path)
+        except FileNotFoundError:
+            return
         if not self._dry_run:
-            aside = self._moved_aside(path)
             if not self._is_older(aside):
                 # A publisher has come to rely on it since.
                 aside.replace(path)
@@ -149,7 +152,10 @@ class _Cleaning:
             path.unlink(missing_ok=True)
 
     def _is_older(self, path: Path) -> bool:
-        return path.stat().st_mtime < self._before
+        try:
+            return path.stat().st_mtime < self._before
+        except FileNotFoundError:
+            return False  # a publisher has put it in its place, or another cleaning has taken it
 
     def _moved_aside(self, path: Path) -> Path:
         folder = self._root / ASIDE

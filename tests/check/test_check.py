@@ -159,7 +159,7 @@ def test_a_thread_local_variable_of_torchs_needs_no_initialiser(make_variant: Ma
     assert findings(variant) == []
 
 
-@pytest.mark.parametrize("name", ["torch-stable-abi211-cpu-aarch64-linux", "torch37-cxx11-cpu-x86_64-linux"])
+@pytest.mark.parametrize("name", ["torch-stable-abi37-cpu-aarch64-linux", "torch37-cxx11-cpu-x86_64-linux"])
 def test_a_c_function_is_known_without_a_table(make_variant: MakeVariant, name: str) -> None:
     found = findings(
         make_variant(calling("torch_no_such") + calling("torch_parallel_for").replace("caller", "b"), name=name)

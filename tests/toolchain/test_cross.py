@@ -10,6 +10,7 @@ import pytest
 
 from kernelyard.binary.elf import read_elf
 from kernelyard.build.project import build_project
+from kernelyard.errors import BuildError
 from kernelyard.store import Store
 from kernelyard.toolchain.deb_package import Selection
 from kernelyard.toolchain.debian_packages import DebianPackages
@@ -123,3 +124,58 @@ def test_variants_for_aarch64_stand_beside_those_of_this_machine(
         assert read_elf(extension).machine == "aarch64"
         assert variant.entry.facts.cpu == "aarch64"
     assert (root / "build" / "torch-stable-abi211-cpu-x86_64-linux").is_dir()
+
+
+FULL_ABI = "torch213-cxx11-cpu-aarch64-linux"
+
+
+def calling(root: Path, declaration: str, expression: str) -> Path:
+    """Have the sample `tiny` call something, and build it for each torch."""
+    other, manifest = root / "csrc" / "other.cpp", root / "build.toml"
+    text = other.read_text()
+    other.write_text(
+        text.replace("int other() { return 21; }", f"{declaration}\nint other() {{ return {expression}; }}")
+    )
+    assert other.read_text() != text
+    manifest.write_text(manifest.read_text().replace('stable-abi = "2.11"\n', ""))
+    return root
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "why"),
+    [
+        (
+            ("namespace at { struct Tensor; int no_such(const Tensor*); }", "at::no_such(nullptr)"),
+            "`at::no_such(at::Tensor const*)` (_ZN2at7no_suchEPKNS_6TensorE)",
+            "no other from 2.6.0 to 2.15.0 does",
+        ),
+        (
+            ("namespace c10d { struct Work { int getTimeout() const; }; }", "((c10d::Work*)nullptr)->getTimeout()"),
+            "`c10d::Work::getTimeout() const` (_ZNK4c10d4Work10getTimeoutEv)",
+            "it is new in torch 2.14",
+        ),
+        (
+            ('extern "C" int Sleef_expf8_u10();', "Sleef_expf8_u10()"),
+            "Sleef_expf8_u10",
+            "only that for x86_64 does",
+        ),
+    ],
+)
+def test_a_name_that_the_torch_for_aarch64_does_not_have_fails_the_link(
+    source: PartSource, sample: Callable[[str], Path], code: tuple[str, str], name: str, why: str
+) -> None:
+    root = calling(sample("tiny"), *code)
+    with pytest.raises(BuildError) as caught:
+        build_project(root, source=source, variants=[FULL_ABI])
+    assert caught.value.code == "KY417"
+    assert caught.value.what == f"refers to {name}, which torch 2.13.0 does not have: {why}"
+
+
+def test_a_name_that_it_has_is_taken_from_it(
+    source: PartSource, sample: Callable[[str], Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    root = calling(sample("tiny"), 'extern "C" int Sleef_expf4_u10();', "Sleef_expf4_u10()")
+    (built,) = build_project(root, source=source, variants=[FULL_ABI])
+    assert built.entry.facts.undefined is not None
+    assert "Sleef_expf4_u10" in built.entry.facts.undefined
+    assert not [message for message in caplog.messages if "is not known" in message]

@@ -15,10 +15,11 @@ from kernelyard.formats.versions import Version
 from kernelyard.toolchain.package_index import PackageIndex
 from kernelyard.toolchain.parts import known_torch
 from kernelyard.toolchain.stub import StubSymbol, write_stub
-from kernelyard.toolchain.torch_exports import TorchExports, load_exports, parse_table, releases_with
+from kernelyard.toolchain.torch_exports import ExportTable, TorchExports, load_exports, parse_tables, releases_with
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "refresh-torch-exports"
 LIBRARIES = ["libc10.so", "libc10_cuda.so", "libtorch.so", "libtorch_cpu.so", "libtorch_cuda.so"]
+CPU_LIBRARIES = ["libc10.so", "libtorch.so", "libtorch_cpu.so"]
 OLDER = ["2.5.1", "2.6.0"]
 RELEASES = [*OLDER, *(pin["version"] for pin in known_torch().values())]
 
@@ -31,8 +32,8 @@ CHECK_FAIL = "_ZN3c106detail14torchCheckFailEPKcS2_jRKNSt7__cxx1112basic_stringI
 CHECK_FAIL_BEFORE = "_ZN3c106detail14torchCheckFailEPKcS2_jRKSs"
 
 
-def exports(release: str) -> TorchExports:
-    found = load_exports(Version(release))
+def exports(release: str, cpu: str = "x86_64") -> TorchExports:
+    found = load_exports(Version(release), cpu=cpu)
     assert found is not None
     return found
 
@@ -72,6 +73,32 @@ def test_every_supported_torch_has_a_table(release: str) -> None:
     assert len(found.libraries["libc10.so"]) > 1000
     assert len(found.libraries["libtorch_cpu.so"]) > 70000
     assert len(found.libraries["libtorch_cuda.so"]) > 20000
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_so_it_has_for_aarch64_with_cuda_as_far_as_the_index_has_that(release: str) -> None:
+    found = exports(release, "aarch64")
+    assert str(found.release) == release
+    with_cuda = Version(release) >= Version("2.11")
+    assert list(found.libraries) == (LIBRARIES if with_cuda else CPU_LIBRARIES)
+    assert len(found.libraries["libc10.so"]) > 900
+    assert len(found.libraries["libtorch_cpu.so"]) > 40000
+    assert not with_cuda or len(found.libraries["libtorch_cuda.so"]) > 20000
+
+
+def test_vector_instructions_have_names_of_one_cpu() -> None:
+    eight, four = "Sleef_expf8_u10", "Sleef_expf4_u10"
+    names = {cpu: exports("2.13.0", cpu).libraries["libtorch_cpu.so"] for cpu in ("x86_64", "aarch64")}
+    assert [cpu for cpu, of_cpu in names.items() if eight in of_cpu] == ["x86_64"]
+    assert [cpu for cpu, of_cpu in names.items() if four in of_cpu] == ["aarch64"]
+    assert exports("2.13.0").digest != exports("2.13.0", "aarch64").digest
+
+
+def test_what_a_release_exports_is_not_known_where_one_of_its_libraries_was_not_read() -> None:
+    cuda = [str(release) for release in releases_with([], libraries=LIBRARIES, cpu="aarch64")]
+    assert cuda == RELEASES[RELEASES.index("2.11.0") :]
+    assert [str(release) for release in releases_with([], libraries=CPU_LIBRARIES, cpu="aarch64")] == RELEASES
+    assert [str(release) for release in releases_with([CUDA_CHECK], cpu="aarch64")] == ["2.11.0", "2.12.1", "2.13.0"]
 
 
 def test_a_version_stands_for_its_newest_release() -> None:
@@ -155,23 +182,37 @@ def small(script: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
     }
 
 
+def parsed(script: Mapping[str, Any], **cpus: Mapping[str, Any]) -> Mapping[str, ExportTable]:
+    sources, table = script["render"](cpus)
+    return parse_tables(sources.encode(), table)
+
+
 def test_what_the_script_writes_is_what_is_read(script: dict[str, Any]) -> None:
-    sources, table = script["render"](small(script), "x86_64")
-    found = parse_table(sources.encode(), table)
+    found = parsed(script, x86_64=small(script))["x86_64"]
     assert dict(found.wheels) == {"2.9.1": "torch-2.9.1.whl", "2.10.0": "torch-2.10.0.whl"}
     assert dict(found.members["2.10.0"]) == {"libc10.so": "a" * 64}
     assert found.exports("2.9.1").libraries == {"libc10.so": {"old": "func", "both": "object"}}
     assert found.exports("2.10.0").libraries == {"libc10.so": {"both": "object", "new": "tls"}}
 
 
+def test_each_cpu_has_its_own_names_and_what_is_common_stands_once(script: dict[str, Any]) -> None:
+    names = {"libc10.so": {"both": "object", "own": "func"}}
+    other = {"2.10.0": script["Release"]("torch-2.10.0-other.whl", {"libc10.so": "c" * 64}, names)}
+    found = parsed(script, aarch64=other, x86_64=small(script))
+    assert list(found) == ["x86_64", "aarch64"]
+    assert found["aarch64"].exports("2.10.0").libraries == names
+    assert found["x86_64"] == parsed(script, x86_64=small(script))["x86_64"]
+    _, table = script["render"]({"aarch64": other, "x86_64": small(script)})
+    text = lzma.decompress(table).decode()
+    assert text.count("both") == 1
+    assert "libc10.so object x86_64:2.9.1,2.10.0 aarch64:2.10.0\nboth" in text
+
+
 def test_another_release_changes_nothing_of_those_before(script: dict[str, Any]) -> None:
     release = script["Release"]("torch-2.11.0.whl", {"libc10.so": "b" * 64}, {"libc10.so": {"new": "func"}})
     before, after = (
-        parse_table(sources.encode(), table).exports("2.10.0")
-        for sources, table in (
-            script["render"](small(script), "x86_64"),
-            script["render"](small(script, **{"2.11.0": release}), "x86_64"),
-        )
+        parsed(script, x86_64=releases)["x86_64"].exports("2.10.0")
+        for releases in (small(script), small(script, **{"2.11.0": release}))
     )
     assert before == after
 
@@ -179,26 +220,23 @@ def test_another_release_changes_nothing_of_those_before(script: dict[str, Any])
 def test_other_libraries_have_another_digest(script: dict[str, Any]) -> None:
     release = script["Release"]("torch-2.10.0.whl", {"libc10.so": "b" * 64}, small(script)["2.10.0"].names)
     digests = {
-        parse_table(sources.encode(), table).exports("2.10.0").digest
-        for sources, table in (
-            script["render"](small(script), "x86_64"),
-            script["render"](small(script, **{"2.10.0": release}), "x86_64"),
-        )
+        parsed(script, x86_64=releases)["x86_64"].exports("2.10.0").digest
+        for releases in (small(script), small(script, **{"2.10.0": release}))
     }
     assert len(digests) == 2
 
 
 def test_a_table_that_was_tampered_with_is_refused(script: dict[str, Any]) -> None:
-    sources, table = script["render"](small(script), "x86_64")
+    sources, table = script["render"]({"x86_64": small(script)})
     other = lzma.compress(lzma.decompress(table).replace(b"new", b"now"))
     with pytest.raises(ValueError, match="not the table of exports"):
-        parse_table(sources.encode(), other)
+        parse_tables(sources.encode(), other)
 
 
 def test_a_table_of_another_format_is_refused(script: dict[str, Any]) -> None:
-    sources, table = script["render"](small(script), "x86_64")
-    with pytest.raises(ValueError, match="unknown format of a table of exports: 2"):
-        parse_table(sources.replace('"format": 1', '"format": 2').encode(), table)
+    sources, table = script["render"]({"x86_64": small(script)})
+    with pytest.raises(ValueError, match="unknown format of a table of exports: 1"):
+        parse_tables(sources.replace('"format": 2', '"format": 1').encode(), table)
 
 
 def test_the_script_reads_functions_objects_and_thread_locals(script: dict[str, Any], tmp_path: Path) -> None:
@@ -215,13 +253,14 @@ def test_the_script_refuses_symbols_with_versions(script: dict[str, Any], tmp_pa
 
 @pytest.mark.network
 @pytest.mark.slow
-def test_the_table_agrees_with_the_wheel_on_the_index(script: dict[str, Any]) -> None:
-    read = script["fetch"](PackageIndex(), "2.12.1", "x86_64-linux", ["libc10.so"])
-    assert read.names["libc10.so"] == exports("2.12.1").libraries["libc10.so"]
-    sources = json.loads((files("kernelyard.toolchain") / "exports" / "torch-x86_64.json").read_text("utf-8"))
-    source = sources["releases"]["2.12.1"]
+@pytest.mark.parametrize("cpu", ["x86_64", "aarch64"])
+def test_the_table_agrees_with_the_wheel_on_the_index(script: dict[str, Any], cpu: str) -> None:
+    read = script["fetch"](PackageIndex(), "2.12.1", f"{cpu}-linux", ["libc10.so"])
+    assert read.names["libc10.so"] == exports("2.12.1", cpu).libraries["libc10.so"]
+    sources = json.loads((files("kernelyard.toolchain") / "exports" / "torch.json").read_text("utf-8"))
+    source = sources["cpus"][cpu]["2.12.1"]
     assert (source["wheel"], source["libraries"]["libc10.so"]) == (read.wheel, read.members["libc10.so"])
 
 
 def test_the_table_costs_the_package_less_than_a_megabyte() -> None:
-    assert len((files("kernelyard.toolchain") / "exports" / "torch-x86_64.txt.xz").read_bytes()) < 1_000_000
+    assert len((files("kernelyard.toolchain") / "exports" / "torch.txt.xz").read_bytes()) < 1_000_000

@@ -126,7 +126,7 @@ def test_the_digest_is_of_all_names(store: Store, stubs: TorchStubs, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("version", "cpu"), [(None, "x86_64"), (Version("3.7"), "x86_64"), (Version("2.12"), "aarch64")]
+    ("version", "cpu"), [(None, "x86_64"), (Version("3.7"), "x86_64"), (Version("2.10"), "aarch64")]
 )
 def test_of_a_torch_that_no_table_knows_they_are_empty(store: Store, version: Version | None, cpu: str) -> None:
     empty = provide_torch_stubs(store.provide, version, backend="cuda", cpu=cpu)
@@ -207,6 +207,27 @@ def test_a_link_refuses_what_is_not_there(
     done = link(tmp_path, stubs, f'{declared}\nextern "C" void run() {{ {called}; }}\n')
     assert done.returncode == 1
     assert f"undefined reference to `{said}'" in done.stderr
+
+
+def test_each_cpu_has_stubs_with_the_names_of_its_own_torch(store: Store) -> None:
+    found = provide_torch_stubs(store.provide, Version("2.12"), backend="cuda", cpu="aarch64")
+    assert found.release == Version("2.12.1")
+    elves = {path.name: read_elf(path) for path in found.libraries}
+    assert {elf.machine for elf in elves.values()} == {"aarch64"}
+    names = {symbol.name for symbol in elves["libtorch_cpu.so"].exported}
+    assert {ADD, "Sleef_expf4_u10", "GOMP_barrier", "PyModule_Create2"} <= names
+    assert "Sleef_expf8_u10" not in names
+    assert CHECK_FAIL in {symbol.name for symbol in elves["libc10.so"].exported}
+
+
+def test_a_torch_whose_cuda_libraries_no_table_has_is_known_without_cuda_only(store: Store) -> None:
+    cpu, cuda, none = (
+        provide_torch_stubs(store.provide, version, backend=backend, cpu="aarch64")
+        for version, backend in ((Version("2.10"), "cpu"), (Version("2.10"), "cuda"), (None, "cuda"))
+    )
+    assert cpu.release == Version("2.10.0")
+    assert cuda == none
+    assert [path.name for path in cuda.libraries] == list(TORCH_LIBRARIES)
 
 
 # In a toolchain

@@ -22,6 +22,8 @@ __all__ = ["missing_name", "unknown_name"]
 
 #: That there are tables of floors for.
 _FLOOR_CPUS = ("x86_64", "aarch64")
+#: The CPU whose torch has names that those of others do not have: of its vector instructions.
+_MOST_NAMES = "x86_64"
 _DEFINE_IT = "define it, or list the source that does in `src`"
 _OTHER_NAME = (
     "torch declares it and does not export it: do without it; or it is yours, and `src` does not list what defines it"
@@ -117,6 +119,9 @@ def _history(name: str, torch: VariantTorch) -> tuple[str, str]:
     known, having = torch.releases_with(), torch.releases_with(name)
     if not having and torch.release in releases_with([name], cpu=torch.cpu):
         return "only one with CUDA does", 'use it in sections with backend = "cuda" only'
+    if not having and torch.cpu != _MOST_NAMES and torch.release in releases_with([name], cpu=_MOST_NAMES):
+        hint = f"do without it on {torch.cpu}: sections can be for one CPU (`when`)"
+        return f"only that for {_MOST_NAMES} does", hint
     if not having:
         return f"no other from {known[0]} to {known[-1]} does", _OTHER_NAME
     first, last = having[0], having[-1]

@@ -21,7 +21,7 @@ OPENMP = ("GOMP_", "omp_")
 #: The C interface of tvm-ffi (tvm/ffi/c_api.h), and its namespace.
 _TVM_FFI = ("TVMFFI", "_ZN3tvm3ffi", "_ZNK3tvm3ffi", "_ZTIN3tvm3ffi", "_ZTVN3tvm3ffi")
 #: Wheels of torch before it were built with the std::string that came before C++11.
-_FIRST_CXX11 = Version("2.7")
+_FIRST_CXX11 = {"x86_64": Version("2.7"), "aarch64": Version("2.6")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,21 @@ class VariantTorch:
     libraries: tuple[str, ...]
     cpu: str
 
+    @property
+    def has_cxx11_abi(self) -> bool:
+        """Whether its std::string is that of C++11."""
+        return self._has_cxx11_abi(self.release)
+
     def releases_with(self, *names: str) -> tuple[Version, ...]:
         """Return the known releases whose libraries, the same ones, export all of the names, old to new.
 
         Those with another std::string are left out: a library for this one does not load there.
         """
         having = releases_with(names, libraries=self.libraries, cpu=self.cpu)
-        return tuple(release for release in having if _has_cxx11_abi(release) == _has_cxx11_abi(self.release))
+        return tuple(release for release in having if self._has_cxx11_abi(release) == self.has_cxx11_abi)
+
+    def _has_cxx11_abi(self, release: Version) -> bool:
+        return release >= _FIRST_CXX11[self.cpu]
 
 
 def torch_of(variant: VariantName) -> VariantTorch | None:
@@ -55,11 +63,12 @@ def torch_of(variant: VariantName) -> VariantTorch | None:
     if not of_torch or variant.os != "linux" or variant.framework_version is None:
         return None
     exports = load_exports(variant.framework_version, cpu=variant.cpu)
-    if exports is None or variant.cxx11_abi not in {None, _has_cxx11_abi(exports.release)}:
-        return None
     libraries = torch_libraries(variant.backend)
-    names = frozenset(name for library in libraries for name in exports.libraries.get(library, ()))
-    return VariantTorch(exports.release, names, libraries, variant.cpu)
+    if exports is None or not exports.libraries.keys() >= {*libraries}:
+        return None
+    names = frozenset(name for library in libraries for name in exports.libraries[library])
+    torch = VariantTorch(exports.release, names, libraries, variant.cpu)
+    return torch if variant.cxx11_abi in {None, torch.has_cxx11_abi} else None
 
 
 def symbol_owner(name: str) -> str | None:
@@ -78,10 +87,6 @@ def symbol_owner(name: str) -> str | None:
 def shim_version(name: str) -> Version | None:
     """Return the torch version that a function of torch's stable C interface is in since; None for other names."""
     return _shims().get(name)
-
-
-def _has_cxx11_abi(release: Version) -> bool:
-    return release >= _FIRST_CXX11
 
 
 @cache

@@ -1,9 +1,9 @@
 """The names that torch's libraries export, by release: what a kernel of the full ABI can refer to.
 
-The tables are package data, written by ``scripts/refresh-torch-exports``. ``exports/torch-<cpu>.json`` names the wheels
-and libraries that were read; ``exports/torch-<cpu>.txt.xz`` has the names, in paragraphs: a first line with the
-library, the kind of its symbols and the releases that export them, then the names, one a line. Most names are in most
-releases, so all the releases together take little more room than one.
+The tables are package data, written by ``scripts/refresh-torch-exports``. ``exports/torch.json`` names the wheels and
+libraries that were read; ``exports/torch.txt.xz`` has the names, in paragraphs: a first line with the library, the kind
+of its symbols and, by CPU, the releases that export them (``x86_64:2.12.1,2.13.0 aarch64:2.13.0``), then the names, one
+a line. Most names are in most releases and for both CPUs, so all of them together take little more room than one.
 
 A table says nothing of the sizes of objects, nor which symbols are weak: a linker asks for the one only to copy objects
 into an executable, and for the other only of what it puts into the result itself.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import lzma
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -23,9 +23,11 @@ from types import MappingProxyType
 from kernelyard.formats.floor import SymbolKind
 from kernelyard.formats.versions import Version
 
-__all__ = ["ExportGroup", "ExportTable", "TorchExports", "load_exports", "parse_table", "releases_with"]
+__all__ = ["ExportGroup", "ExportTable", "TorchExports", "load_exports", "parse_tables", "releases_with"]
 
-_FORMAT = 1
+_FORMAT = 2
+#: Changes whenever the digest of the same libraries is another.
+_DIGEST = 1
 _KINDS: Mapping[str, SymbolKind] = {"func": "func", "object": "object", "tls": "tls"}
 #: How many numbers a version has that stands for all its patch releases: 2.12.
 _WITHOUT_PATCH = 2
@@ -96,7 +98,7 @@ class ExportTable:
         return TorchExports(
             release=Version(release),
             libraries=MappingProxyType({soname: MappingProxyType(names) for soname, names in libraries.items()}),
-            digest=sha256(repr((_FORMAT, release, sorted(members.items()))).encode()).hexdigest(),
+            digest=sha256(repr((_DIGEST, release, sorted(members.items()))).encode()).hexdigest(),
         )
 
 
@@ -105,7 +107,7 @@ def load_exports(version: Version, *, cpu: str = "x86_64") -> TorchExports | Non
 
     Args:
         version: An exact release, ``2.12.1``, or a version, ``2.12``, which stands for its newest release in the table.
-        cpu: ``x86_64``; there are no tables for others yet.
+        cpu: ``x86_64`` or ``aarch64``; there are no tables for others.
 
     Returns:
         None where no table knows it.
@@ -128,25 +130,29 @@ def releases_with(
     Args:
         names: What a library wants of torch. What it wants of others must not be among them.
         libraries: The SONAMEs to look into, by default all. A torch without CUDA has none of those with ``cuda``, and
-            its other libraries export the same names of torch's.
-        cpu: ``x86_64``; there are no tables for others yet.
+            its other libraries export the same names of torch's. What a release of which one of them was not read
+            exports is not known, and it is left out.
+        cpu: ``x86_64`` or ``aarch64``; there are no tables for others.
     """
     table = _table(cpu)
     if table is None:
         return ()
     wanted = frozenset(names)
-    found: dict[str, set[str]] = {release: set() for release in table.wheels}
     allowed = None if libraries is None else frozenset(libraries)
+    found: dict[str, set[str]] = {
+        release: set() for release in table.wheels if allowed is None or allowed <= table.members[release].keys()
+    }
     for group in table.groups:
         if allowed is None or group.library in allowed:
             common = wanted.intersection(group.names)
             for release in group.releases if common else ():
-                found[release] |= common
+                if release in found:
+                    found[release] |= common
     return tuple(Version(release) for release, names_found in found.items() if names_found == wanted)
 
 
-def parse_table(sources: bytes, table: bytes) -> ExportTable:
-    """Parse the two files of one CPU.
+def parse_tables(sources: bytes, table: bytes) -> Mapping[str, ExportTable]:
+    """Parse the two files; return the tables by CPU.
 
     Raises:
         ValueError: They do not belong together, or are of another format. They are ours: it is a bug.
@@ -156,28 +162,38 @@ def parse_table(sources: bytes, table: bytes) -> ExportTable:
         raise ValueError(f"unknown format of a table of exports: {document['format']!r}")
     if sha256(table).hexdigest() != document["sha256"]:
         raise ValueError("not the table of exports that was written together with its list of sources")
-    releases = document["releases"]
-    return ExportTable(
-        wheels=MappingProxyType({release: source["wheel"] for release, source in releases.items()}),
-        members=MappingProxyType({release: source["libraries"] for release, source in releases.items()}),
-        groups=tuple(_group(paragraph) for paragraph in lzma.decompress(table).decode().split("\n\n")),
-    )
+    groups: dict[str, list[ExportGroup]] = {cpu: [] for cpu in document["cpus"]}
+    for paragraph in lzma.decompress(table).decode().split("\n\n"):
+        for cpu, group in _groups(paragraph):
+            groups[cpu].append(group)
+    return {
+        cpu: ExportTable(
+            wheels=MappingProxyType({release: source["wheel"] for release, source in releases.items()}),
+            members=MappingProxyType({release: source["libraries"] for release, source in releases.items()}),
+            groups=tuple(groups[cpu]),
+        )
+        for cpu, releases in document["cpus"].items()
+    }
 
 
-def _group(paragraph: str) -> ExportGroup:
+def _groups(paragraph: str) -> Iterator[tuple[str, ExportGroup]]:
+    """Yield what a paragraph says of each CPU; they share the text."""
     head, _, lines = paragraph.partition("\n")
-    library, kind, *releases = head.split(" ")
-    return ExportGroup(library, _KINDS[kind], tuple(releases), lines)
+    library, kind, *having = head.split(" ")
+    for of_cpu in having:
+        cpu, _, releases = of_cpu.partition(":")
+        yield cpu, ExportGroup(library, _KINDS[kind], tuple(releases.split(",")), lines)
 
 
 def _stands_for(version: Version, release: Version) -> bool:
     return version == release or (len(version.parts) == _WITHOUT_PATCH and version.parts == release.parts[:2])
 
 
-@cache
 def _table(cpu: str) -> ExportTable | None:
+    return _tables().get(cpu)
+
+
+@cache
+def _tables() -> Mapping[str, ExportTable]:
     folder = files("kernelyard.toolchain") / "exports"
-    sources = folder / f"torch-{cpu}.json"
-    if not sources.is_file():
-        return None
-    return parse_table(sources.read_bytes(), (folder / f"torch-{cpu}.txt.xz").read_bytes())
+    return parse_tables((folder / "torch.json").read_bytes(), (folder / "torch.txt.xz").read_bytes())

@@ -40,6 +40,7 @@ def openmp_names() -> tuple[str, ...]:
     """Return the names of OpenMP that the libgomp in torch's wheels exports, sorted.
 
     libtorch_cpu needs that library, so an extension that asks for libtorch_cpu finds its names, and shares torch's
-    threads. It is one of GCC 9, whatever compiles the extension; all wheels from torch 2.7 on have the same.
+    threads. It is one of GCC 9, whatever compiles the extension; all wheels for x86-64 from torch 2.7 on have the same,
+    and those for aarch64 a later one, which has all of these names.
     """
     return tuple((files("kernelyard.toolchain") / "exports" / "openmp.txt").read_text("utf-8").split())

@@ -68,6 +68,8 @@ def provide_torch_stubs(
     """
     brought = tuple(brought)
     exports = load_exports(version, cpu=cpu) if version is not None else None
+    if exports is not None and not exports.libraries.keys() >= {*torch_libraries(backend)}:
+        exports = None  # the index has no CUDA wheel of this release for this CPU
     if exports is None:
         digest, name = _digest("no names"), f"torch-{cpu}"
     else:

@@ -2,9 +2,9 @@
 """Say what building costs beside `torch.utils.cpp_extension`, in one run, with the same compilers and capabilities.
 
 Two kernels are built (`benchmarks/kernels`): `lean`, whose `.cu` knows nothing of torch, and `heavy`, whose `.cu`
-includes torch's headers. Each step begins where its name says: cold is without objects and with an empty cache of
-objects. nvcc is the one that Kernelyard fetches, for both sides; g++ is this machine's. All toolchain parts are in the
-cache before anything is timed.
+includes torch's headers; and `many`, with 200 `.cu`, whose CPU time for one torch is set beside that for all. Each step
+begins where its name says: cold is without objects and with an empty cache of objects. nvcc is the one that Kernelyard
+fetches, for both sides; g++ is this machine's. All toolchain parts are in the cache before anything is timed.
 
 It needs the `build` extra, and a Python that has a CUDA build of torch and setuptools (`--python`); no GPU.
 """
@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import platform
+import resource
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from kernelyard import __version__
+from kernelyard.build.project import build_project
 from kernelyard.formats.versions import Version
 from kernelyard.store import Store
 from kernelyard.toolchain.assemble import Toolchain, assemble
@@ -69,6 +71,20 @@ class Kernel:
     shared: tuple[str, ...] = ()
 
 
+#: Of the kernel that has many.
+SOURCES = 200
+PART = """#include <cstdint>
+namespace {
+template <typename T>
+__global__ void part(T* out, const T* in, int64_t count) {
+  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < count; i += int64_t{gridDim.x} * blockDim.x) {
+    out[i] = in[i] * T(@number@) + out[i];
+  }
+}
+}  // namespace
+void part@number@(float* out, const float* in, int64_t count) { part<<<128, 256>>>(out, in, count); }
+void part@number@(double* out, const double* in, int64_t count) { part<<<128, 256>>>(out, in, count); }
+"""
 LEAN = Kernel(
     "lean",
     ("torch_binding.cpp", "csrc/img2gray.cu", "csrc/img2gray_cpu.cpp"),
@@ -82,6 +98,8 @@ HEAVY = Kernel(
     ("tutorial_binding.cpp", "tutorial_scale.cu", "scale_cpu.cpp"),
     "scale.cu",
 )
+
+MANY = Kernel("many", (), (), "csrc/part7.cu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +160,17 @@ def main() -> int:
             for kernel in (LEAN, HEAVY)
             if kernel.name in options.kernel
         }
+        many = measure_many(Path(scratch) / "many", options) if "many" in options.kernel else []
     about = system(options)
     if options.json:
-        print(
-            json.dumps({"about": about} | {name: list(map(asdict, rows)) for name, rows in results.items()}, indent=2)
-        )
+        timed = {name: list(map(asdict, rows)) for name, rows in results.items()}
+        print(json.dumps({"about": about} | timed | ({"many": many} if many else {}), indent=2))
         return 0
     print("\n".join(f"{name}: {said}" for name, said in about.items()))
     for name, rows in results.items():
         print(f"\n{markdown(name, rows)}")
+    if many:
+        print("\n" + "\n".join(many))
     return 0
 
 
@@ -158,12 +178,12 @@ def arguments() -> argparse.Namespace:
     """Return what the command line says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=sys.executable, help="one with a CUDA build of torch; this one by default")
-    parser.add_argument("--kernel", action="append", choices=["lean", "heavy"], help="only this one")
+    parser.add_argument("--kernel", action="append", choices=["lean", "heavy", "many"], help="only this one")
     parser.add_argument("--capability", action="append", metavar="X.Y", help="compile for it; 8.0 and 9.0 by default")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="compilers at the same time")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     options = parser.parse_args()
-    options.kernel = options.kernel or ["lean", "heavy"]
+    options.kernel = options.kernel or ["lean", "heavy", "many"]
     options.capability = options.capability or ["8.0", "9.0"]
     return options
 
@@ -181,7 +201,8 @@ def measure(kernel: Kernel, folder: Path, options: argparse.Namespace) -> list[R
 
     def build(*arguments: str) -> Callable[[], None]:
         program = Path(sysconfig.get_path("scripts")) / "kernelyard"
-        return lambda: run([program, "build", project, "--jobs", str(options.jobs), *arguments])
+        command = [program, "build", project, "--jobs", str(options.jobs), *arguments]
+        return lambda: run(command) and None
 
     def cold() -> None:
         for place in (project / ".kernelyard", project / "build", folder / "objects"):
@@ -214,10 +235,10 @@ def measure(kernel: Kernel, folder: Path, options: argparse.Namespace) -> list[R
     d_cached = timed("d'", "the matrix, without objects, from the cache of objects", build())
     cold()
     c_bare = timed("c'", "the matrix, cold, `--no-cache`", build("--no-cache"))
-    loop = build("--variant", one, "--no-cache", "--capability", options.capability[-1])
+    loop = in_this_process(project, one, options)
     loop()
     edit(project / kernel.device)
-    e = timed("e", f"edit the `.cu`, build for torch {release} and one capability", loop)
+    e = timed("e", f"edit the `.cu`, build for torch {release} and one capability, in one process", loop)
     nvcc = timed("nvcc", "nvcc alone, that file and capability", bare_nvcc(kernel, project, toolchain, options, theirs))
     names = {
         "a": f"`cpp_extension`, as the tutorial has it, torch {release}, one variant",
@@ -225,6 +246,74 @@ def measure(kernel: Kernel, folder: Path, options: argparse.Namespace) -> list[R
     }
     a, a_same = (Row(row.step, names[row.step], row.seconds, row.peak) for row in (a, a_same))
     return [a, a_same, b, c, c_bare, d, d_cached, e, nvcc]
+
+
+def in_this_process(project: Path, variant: str, options: argparse.Namespace) -> Callable[[], None]:
+    """Return what builds one variant for one capability, as `kernelyard.author.watch` does."""
+
+    def build() -> None:
+        build_project(
+            project,
+            source=PartSource(Store.default()),
+            variants=[variant],
+            capabilities=options.capability[-1:],
+            jobs=options.jobs,
+            cached=False,
+            watch=lambda _: None,
+        )
+
+    return build
+
+
+def measure_many(folder: Path, options: argparse.Namespace) -> list[str]:
+    """Return a table of the CPU time of a kernel with many `.cu`, for one torch and for all."""
+    project = write_project(MANY, folder / "project", options.capability)
+    write_many(project)
+    releases = [Version(pin["version"]) for pin in known_torch().values() if pin["cuda"] == CUDA]
+    oldest = f"torch{releases[0].major}{releases[0].minor}-*-cu130-*"
+
+    def build(what: str, *arguments: str) -> tuple[float, int, int]:
+        progress(f"many: {what}")
+        program = Path(sysconfig.get_path("scripts")) / "kernelyard"
+        command = [program, "build", project, "--jobs", str(options.jobs), "--no-cache", "--json", *arguments]
+        before = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+        with memory_watch() as peak:
+            variants = json.loads(run(command))
+        cpu = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) - before
+        return cpu, peak(), max(variant["compiled"] for variant in variants)
+
+    one, peak, compiled = build(f"{SOURCES} sources for one torch", "--variant", oldest)
+    edit(project / "torch_binding.cpp")
+    binding, _, _ = build("the binding edited", "--variant", oldest)
+    rest, rest_peak, _ = build(f"all {len(releases)} torch", "--variant", "*-cu130-*")
+    edit(project / "csrc" / "part7.cu")
+    _, _, edited = build("one source edited", "--variant", oldest)
+    device = one - binding
+    bindings = len(releases) * binding
+    ratio = (one + rest) / (device + bindings)
+    return [
+        f"`many`, {SOURCES} `.cu`, {len(options.capability)} capabilities, {len(releases)} torch for CUDA {CUDA}:",
+        "",
+        "| | CPU seconds |",
+        "|---|---|",
+        f"| one variant ({compiled} objects), cold | {one:.0f} |",
+        f"| its binding alone | {binding:.0f} |",
+        f"| the other {len(releases) - 1} variants | {rest:.0f} |",
+        f"| all, in relation to the device code of one and {len(releases)} bindings (at most 1.1) | {ratio:.2f} |",
+        "",
+        f"Most memory: {max(peak, rest_peak) / 1e9:.1f} GB. One `.cu` edited: {edited} objects compiled.",
+    ]
+
+
+def write_many(project: Path) -> None:
+    """Write the sources of `many`: each has a kernel of its own, and one calls the launchers of all."""
+    folder = project / "csrc"
+    folder.mkdir()
+    for number in range(SOURCES):
+        (folder / f"part{number}.cu").write_text(PART.replace("@number@", str(number)))
+    names = ", ".join(f'"csrc/part{number}.cu"' for number in range(SOURCES))
+    manifest = project / "build.toml"
+    manifest.write_text(manifest.read_text().replace('"@parts@"', names))
 
 
 def write_project(kernel: Kernel, project: Path, capabilities: Sequence[str]) -> Path:
@@ -309,14 +398,16 @@ def bare_nvcc(
 
 def edit(path: Path) -> None:
     """Change a source so that it compiles to something else."""
-    path.write_text(f'{path.read_text()}\nextern "C" int edited_at() {{ return {time.time_ns() % 1_000_000}; }}\n')
+    name = f"edited_{path.stem}"
+    path.write_text(f'{path.read_text()}\nextern "C" int {name}() {{ return {time.time_ns() % 1_000_000}; }}\n')
 
 
-def run(command: Sequence[str | Path]) -> None:
-    """Run a program to its end."""
+def run(command: Sequence[str | Path]) -> str:
+    """Run a program to its end, and return what it printed."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"build: {command[0]} failed\n{done.stdout}{done.stderr}")
+    return done.stdout
 
 
 def torch_version(python: str) -> str:

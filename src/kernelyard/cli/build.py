@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from kernelyard.cli.output import emit_json, print_table, size_text
-from kernelyard.cli.progress import shown_progress
 
 __all__ = ["checked_capabilities", "command"]
 
@@ -98,6 +97,7 @@ def command(
     from kernelyard.build.project import build_project
     from kernelyard.build.remote.on_dask import build_on_cluster
     from kernelyard.build.shard import Shard
+    from kernelyard.cli.progress import shown_progress
     from kernelyard.store import Store
     from kernelyard.toolchain.local_cuda import toolkit_at
     from kernelyard.toolchain.parts import HOST, PartSource

@@ -40,6 +40,7 @@ from kernelyard.toolchain.parts import PartSource
 
 distributed = pytest.importorskip("distributed")
 
+from kernelyard.build.remote import on_dask  # noqa: E402 - needs distributed
 from kernelyard.build.remote.on_dask import _needs, _workers, build_on_cluster  # noqa: E402 - needs distributed
 
 Sample = Callable[[str], Path]
@@ -349,9 +350,10 @@ def test_a_command_tells_its_status_and_what_it_said(tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Running:
-    """A cluster: its address for `--on`, and the process of each worker by its address."""
+    """A cluster: its address for `--on`, the scheduler's process, and that of each worker by its address."""
 
     url: str
+    scheduler: subprocess.Popen[bytes]
     workers: dict[str, subprocess.Popen[bytes]]
 
 
@@ -396,7 +398,7 @@ def cluster(folder: Path, environment: dict[str, str], count: int, *, host: str 
                 for address, about in client.scheduler_info(n_workers=-1)["workers"].items()
             }
             port = client.scheduler.address.rpartition(":")[2]
-        yield Running(f"dask://{host}:{port}", by_address)
+        yield Running(f"dask://{host}:{port}", processes[0], by_address)
     finally:
         for process in processes:
             process.kill()
@@ -474,6 +476,32 @@ def test_what_a_lost_worker_had_is_built_on_another(
     assert len(again) == 1
     assert again[0].startswith(f"{other}: building torch2")
     assert contents(root / "build") == built_here(root, source, tmp_path / "here")
+
+
+@pytest.mark.network
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("which", "what"), [("workers", "all workers are lost"), ("scheduler", "the scheduler is lost")]
+)
+def test_a_cluster_that_is_lost_is_not_waited_for_forever(
+    *,
+    which: str,
+    what: str,
+    two_workers: Running,
+    sample: Sample,
+    source: PartSource,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(on_dask, "_LOOK_S", 0.1)
+    monkeypatch.setattr(on_dask, "_PATIENCE_S", 1.0)
+
+    def kill_all(_: Snapshot) -> None:
+        for process in two_workers.workers.values() if which == "workers" else [two_workers.scheduler]:
+            process.kill()
+
+    with pytest.raises(EnvironmentProblemError) as caught:
+        build_on_cluster(sample("lookup"), two_workers.url, source=source, watch=kill_all)
+    assert (caught.value.code, caught.value.what) == ("KY456", what)
 
 
 @pytest.mark.compile

@@ -7,9 +7,10 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from kernelyard.build.alone import alone
@@ -39,6 +40,9 @@ _logger = logging.getLogger("kernelyard.build")
 _TIMEOUT_S = 10
 #: Exceptions of a task are of its machine: a build that fails is an answer.
 _RETRIES = 1
+_LOOK_S = 2.0
+#: For workers that are being started again.
+_PATIENCE_S = 60.0
 _MEMORY = "memory"
 
 
@@ -288,19 +292,32 @@ class _Tasks:
         """Yield each part with its answer and where it was built, as they come; at an end before that, cancel the rest.
 
         Raises:
-            EnvironmentProblemError: A worker failed otherwise than by its build (KY456).
+            EnvironmentProblemError: A worker failed otherwise than by its build, or all are lost (KY456).
         """
-        import distributed
-
         self._client.subscribe_topic(self._order["topic"], self.told.hear)
         futures = {self._submit(part, needs[part.number]): part for part in parts}
+        ended: SimpleQueue[Any] = SimpleQueue()
+        for future in futures:
+            future.add_done_callback(ended.put)
         try:
-            for future in distributed.as_completed(list(futures), loop=self._client.loop):
+            for _ in parts:
+                future = self._next(ended)
                 part = futures[future]
                 yield part, self._answer(future, part), self.told.worker(part)
         finally:
             self._client.cancel(list(futures))
             self._client.unsubscribe_topic(self._order["topic"])
+
+    def _next(self, ended: SimpleQueue[Any]) -> Any:
+        """Wait for a task that has ended; without a worker it would be for ever, unless one comes."""
+        patience = _PATIENCE_S
+        while True:
+            with suppress(Empty):
+                return ended.get(timeout=_LOOK_S)
+            connected = self._client.status == "running"
+            patience = _PATIENCE_S if connected and self._client.scheduler_info()["workers"] else patience - _LOOK_S
+            if patience <= 0:
+                raise _lost("all workers are" if connected else "the scheduler is")
 
     def _submit(self, part: Part, needs: Mapping[str, float]) -> Any:
         import dask
@@ -322,6 +339,8 @@ class _Tasks:
         import distributed
 
         place, names = Place(self.told.worker(part)), ", ".join(part.names)
+        if future.cancelled():  # by dask itself, which then has nobody to ask
+            raise _lost("the scheduler is")
         try:
             answer: dict[str, Any] = future.result()
         except distributed.KilledWorker:
@@ -334,3 +353,7 @@ class _Tasks:
             what = f"building {names} failed: {type(error).__name__}: {error}"
             raise EnvironmentProblemError("KY456", what, hint="see the log of the worker", place=place) from None
         return answer
+
+
+def _lost(who: str) -> EnvironmentProblemError:
+    return EnvironmentProblemError("KY456", f"{who} lost", hint="see the logs there, and start the cluster again")

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from kernelyard.build.matrix import MatrixEntry, matrix, select
+from kernelyard.build.matrix import MatrixEntry, matrix
+from kernelyard.build.selection import select
 from kernelyard.errors import InputError
 from kernelyard.formats.editions import read_manifest
 from kernelyard.formats.manifest import Manifest

@@ -16,6 +16,7 @@ from kernelyard.check import UnfitError
 from kernelyard.formats.editions import read_manifest
 from kernelyard.formats.variant import VariantName
 from kernelyard.hub.folder import FolderHub
+from kernelyard.project.sources import Project
 from kernelyard.toolchain.parts import PartSource
 
 Sample = Callable[[str], Path]
@@ -184,10 +185,10 @@ def test_a_change_of_the_framework_takes_the_variants_of_the_old_one_along(
         ("[tvm-ffi]\nsrc = []", "", "tvm-ffi01-cu130-x86_64-linux", False),
     ],
 )
-def test_has_left_by_the_manifest(framework: str, general: str, variant: str, left: bool) -> None:  # noqa: FBT001
+def test_has_left_by_the_manifest(tmp_path: Path, framework: str, general: str, variant: str, *, left: bool) -> None:
     head = '[general]\nname = "gray"\nversion = 1\nedition = 5\nlicense = "MIT"\nbackends = ["cpu", "cuda"]\n'
     manifest = read_manifest(f"{head}{general}\n{framework}\n")
-    assert has_left(manifest, VariantName.parse(variant)) is left
+    assert has_left(Project(tmp_path, manifest), VariantName.parse(variant)) is left
 
 
 def test_nothing_in_build_is_nothing_to_remove(root: Path, build: Build) -> None:

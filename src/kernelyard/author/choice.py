@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from kernelyard.author.environment import PINNED_TORCH
 from kernelyard.build.availability import obstacles_here
-from kernelyard.build.matrix import matrix, select
+from kernelyard.build.matrix import matrix_of
+from kernelyard.build.selection import select
 from kernelyard.errors import InputError
 from kernelyard.formats.facts import Facts
 from kernelyard.formats.versions import Version
@@ -165,7 +166,7 @@ def _facts(possible: Sequence[_Possible], name: str) -> Facts:
 
 
 def _possible(project: Project, source: PartSource, patterns: Sequence[str]) -> list[_Possible]:
-    entries = matrix(project.manifest, platform=source.platform)
+    entries = matrix_of(project, platform=source.platform)
     chosen = select(entries, patterns) if patterns else entries
     here = obstacles_here(entries, source)
     possible = [

@@ -19,7 +19,7 @@ from pathlib import Path
 from kernelyard.build.alone import alone
 from kernelyard.build.generate_step import run_steps
 from kernelyard.build.identity import header_libraries
-from kernelyard.build.matrix import DEFAULT_CUDA, within
+from kernelyard.build.matrix import default_cuda, within
 from kernelyard.build.project import ASIDE, WORK_FOLDER, refuse_odd_path
 from kernelyard.check.files import EXTENSION_FILE
 from kernelyard.errors import EnvironmentProblemError, InputError, Place
@@ -303,7 +303,7 @@ def _backend_version(backend: str, installed: InstalledTorch | None) -> Version 
     if backend != "cuda":
         return of_torch or _NEWEST.get(backend)
     if of_torch is None:
-        return DEFAULT_CUDA
+        return default_cuda()
     known = sorted(map(Version, known_cuda()))
     same_major = [version for version in known if version.major == of_torch.major]
     # None known: the message about a toolkit that cannot be had says the rest.

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from kernelyard.build.matrix import has_left
 from kernelyard.formats.index import Index
-from kernelyard.formats.manifest import Manifest
 from kernelyard.formats.variant import VariantName
 from kernelyard.hub.folder import FolderHub, FolderVariant
 from kernelyard.project.generate import MOVE_PROJECT
@@ -59,7 +58,7 @@ def remove_stale(project: Project, platform: str) -> None:
     hub = FolderHub.find(folder)
     if hub is None or hub.path != folder:
         return
-    stale = [variant for variant in hub.variants if _is_stale(variant, project.manifest, platform)]
+    stale = [variant for variant in hub.variants if _is_stale(variant, project, platform)]
     for variant in stale:
         _logger.warning("removing build/%s: it is no longer a variant of this kernel", variant.name)
         with writing(project.root, elsewhere=MOVE_PROJECT):
@@ -71,11 +70,12 @@ def remove_stale(project: Project, platform: str) -> None:
         folder.joinpath("index.json").unlink(missing_ok=True)
 
 
-def _is_stale(variant: FolderVariant, manifest: Manifest, platform: str) -> bool:
+def _is_stale(variant: FolderVariant, project: Project, platform: str) -> bool:
     of, name = variant.metadata, VariantName.parse(variant.name)
-    if (of.name, of.version) != (manifest.general.name, manifest.general.version):
+    general = project.manifest.general
+    if (of.name, of.version) != (general.name, general.version):
         return True
-    return of.sources is not None and name.platform in {platform, ""} and has_left(manifest, name)
+    return of.sources is not None and name.platform in {platform, ""} and has_left(project, name)
 
 
 def _remove(folder: Path) -> None:

@@ -15,8 +15,9 @@ from kernelyard.build.built import write_index
 from kernelyard.build.git import ask_git
 from kernelyard.build.group import ASIDE, WORK_FOLDER
 from kernelyard.build.identity import source_digest
-from kernelyard.build.matrix import MatrixEntry, has_left, matrix, select
+from kernelyard.build.matrix import MatrixEntry, has_left, matrix_of, rules_of
 from kernelyard.build.package import put_in_place
+from kernelyard.build.selection import Selection, select
 from kernelyard.build.toolchain_lock import LOCK_FILE, read_lock
 from kernelyard.check import UnfitError, check_variant, gather
 from kernelyard.errors import InputError, MissingError, Place, VerificationError
@@ -105,7 +106,7 @@ def merge(project: Project, places: Sequence[Path]) -> tuple[Merged, ...]:
     return put_together(project, [found[name] for name in sorted(found)])
 
 
-def lacking(project: Project, patterns: Sequence[str], *, platform: str) -> tuple[str, ...]:
+def lacking(project: Project, patterns: Selection | Sequence[str], *, platform: str) -> tuple[str, ...]:
     """Return the names of the variants of a selection that are not in ``build/``; they may have been built or merged.
 
     Raises:
@@ -113,7 +114,7 @@ def lacking(project: Project, patterns: Sequence[str], *, platform: str) -> tupl
     """
     hub = FolderHub.find(project.root / "build")
     here = {variant.name for variant in hub.variants} if hub is not None else set()
-    selected = select(matrix(project.manifest, platform=platform), patterns)
+    selected = select(matrix_of(project, platform=platform), patterns, rules=rules_of(project))
     return tuple(entry.name for entry in selected if entry.name not in here)
 
 
@@ -233,7 +234,7 @@ def _refuse_others(project: Project, variants: Sequence[FolderVariant]) -> None:
     for variant in variants:
         platform = VariantName.parse(variant.name).platform or HOST
         if platform not in entries:
-            entries[platform] = {entry.name: entry for entry in matrix(project.manifest, platform=platform)}
+            entries[platform] = {entry.name: entry for entry in matrix_of(project, platform=platform)}
         if (entry := entries[platform].get(variant.name)) is not None:
             _refuse_other_sources(project, variant, entry)
 
@@ -243,7 +244,7 @@ def _refuse_other_kernel(project: Project, variant: FolderVariant) -> None:
     if (of.name, of.version) != (general.name, general.version):
         what = f"a variant of {of.name} version {of.version}; the project is {general.name} version {general.version}"
         raise InputError("KY443", what, hint="name the folders of builds of this kernel", place=place)
-    if has_left(project.manifest, VariantName.parse(variant.name)):
+    if has_left(project, VariantName.parse(variant.name)):
         hint = "`kernelyard variants` lists those that it has"
         raise InputError("KY443", "the project has no such variant by now", hint=hint, place=place)
 

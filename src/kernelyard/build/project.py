@@ -18,9 +18,10 @@ from kernelyard.build.costs import Costs
 from kernelyard.build.generate_step import run_steps
 from kernelyard.build.group import ASIDE, WORK_FOLDER, Group, group_by_toolkit
 from kernelyard.build.job_server import JobServer
-from kernelyard.build.matrix import MatrixEntry, matrix, select
+from kernelyard.build.matrix import MatrixEntry, matrix_of, rules_of
 from kernelyard.build.object_cache import object_cache
 from kernelyard.build.progress import Progress, Snapshot, Work, log_snapshot
+from kernelyard.build.selection import Selection, select
 from kernelyard.build.shard import Shard
 from kernelyard.build.toolchain_lock import check_current, read_lock
 from kernelyard.errors import EnvironmentProblemError, InputError, Place
@@ -61,7 +62,7 @@ def build_project(
     root: Path,
     *,
     source: PartSource,
-    variants: Sequence[str] = (),
+    variants: Selection | Sequence[str] = (),
     shard: Shard | None = None,
     capabilities: Sequence[str] = (),
     floor: str | None = None,
@@ -75,7 +76,7 @@ def build_project(
     Args:
         root: The project's folder.
         source: Provides toolkits and headers.
-        variants: Globs over variant names; none for all that can be built here.
+        variants: What is built, as globs over variant names or by more; nothing for what is built by default.
         shard: The part of these that is built; None for all of them. A part may be empty.
         capabilities: CUDA capabilities to compile for in place of the manifest's, for a build that is not published.
         floor: The oldest system that it is to run on, ``manylinux_2_34``; None for what the project's settings say.
@@ -148,14 +149,15 @@ def build_project(
     return tuple(sorted(built, key=lambda variant: order.index(variant.name)))
 
 
-def selected(project: Project, source: PartSource, variants: Sequence[str]) -> tuple[MatrixEntry, ...]:
+def selected(project: Project, source: PartSource, variants: Selection | Sequence[str]) -> tuple[MatrixEntry, ...]:
     """Return what a build of a project builds.
 
     Raises:
         InputError: The selection matches nothing (KY401), or nothing that can be built (KY402).
     """
     own = source.cuda_home.version if source.cuda_home is not None else None
-    return select(matrix(project.manifest, platform=source.platform, cuda=own), variants)
+    entries = matrix_of(project, platform=source.platform, cuda=own)
+    return select(entries, variants, rules=rules_of(project), cuda=own)
 
 
 def _compiled(

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from kernelyard import __version__
 from kernelyard.build.identity import header_libraries, templates_digest
-from kernelyard.build.matrix import matrix, select
+from kernelyard.build.matrix import matrix_of, rules_of
+from kernelyard.build.selection import Selection, select
 from kernelyard.errors import InputError, MissingError, Place, VerificationError
 from kernelyard.formats.toolchain_lock import Ingredient, LockedPart, LockedVariant, Request, ToolchainLock, Use
 from kernelyard.formats.variant import VariantName
@@ -161,7 +162,7 @@ def make_lock(root: Path, source: PartSource, *, selection: Sequence[str] = ()) 
 
 
 def requests(
-    project: Project, platform: str, selection: Sequence[str], *, cuda: Version | None = None
+    project: Project, platform: str, selection: Selection | Sequence[str], *, cuda: Version | None = None
 ) -> dict[str, Request]:
     """Return what each compiled variant asks for, by its name.
 
@@ -175,7 +176,8 @@ def requests(
         InputError: The manifest has mistakes, or the selection matches nothing.
     """
     found = {}
-    for entry in select(matrix(project.manifest, platform=platform, cuda=cuda), selection):
+    entries = matrix_of(project, platform=platform, cuda=cuda)
+    for entry in select(entries, selection, rules=rules_of(project), cuda=cuda):
         assert entry.variant is not None  # noqa: S101 - only variants that can be built are selected
         plan = plan_variant(project, entry.variant, entry.headers)
         if plan.compiled:

@@ -63,12 +63,13 @@ def check(folder: Path, *, portable: bool, as_json: bool) -> int:
 @click.option("--json", "as_json", is_flag=True, help="Print the plans as JSON.")
 def show(folder: Path, variants: tuple[str, ...], *, as_json: bool) -> None:
     """Print what would be compiled how, for each variant of the kernel in FOLDER."""
-    from kernelyard.build.matrix import matrix, select
+    from kernelyard.build.matrix import matrix_of, rules_of
+    from kernelyard.build.selection import select
     from kernelyard.project.plan import plan_variant
     from kernelyard.project.sources import read_project
 
     project = read_project(folder)
-    chosen = select(matrix(project.manifest), variants)
+    chosen = select(matrix_of(project), variants, rules=rules_of(project))
     plans = [plan_variant(project, entry.variant, entry.headers) for entry in chosen if entry.variant is not None]
     if as_json:
         emit_json([plan.to_json() for plan in plans])

@@ -30,7 +30,7 @@ __all__ = ["command"]
 def command(folder: Path, *, platform: str, cuda_home: str | None, as_json: bool) -> None:
     """List the variants that the kernel in FOLDER should have, and which of them can be built here."""
     from kernelyard.build.availability import obstacles_here
-    from kernelyard.build.matrix import matrix
+    from kernelyard.build.matrix import matrix_of
     from kernelyard.project.sources import read_project
     from kernelyard.store import Store
     from kernelyard.toolchain.local_cuda import toolkit_at
@@ -39,7 +39,7 @@ def command(folder: Path, *, platform: str, cuda_home: str | None, as_json: bool
     home = toolkit_at(cuda_home) if cuda_home is not None else None
     source = PartSource(Store.default(), platform=platform, cuda_home=home)
     project = read_project(folder)
-    entries = matrix(project.manifest, platform=platform, cuda=home.version if home is not None else None)
+    entries = matrix_of(project, platform=platform, cuda=home.version if home is not None else None)
     here = obstacles_here(entries, source)
     obstacles = {entry.name: here[entry.name] or _refusal(project, entry) for entry in entries}
     if as_json:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from kernelyard.formats.editions import parse_toml
 from kernelyard.formats.floor import FLOORS
+from kernelyard.formats.matrix import MatrixRules, matrix_rules
 from kernelyard.formats.tables import Problems, Table
 
 __all__ = ["Settings", "read_settings"]
@@ -20,18 +21,23 @@ class Settings:
 
     Attributes:
         floor: The oldest system that builds are to run on, ``manylinux_2_34``; None for the usual one.
+        matrix: What is laid over the matrix; None where nothing is.
     """
 
     floor: str | None = None
+    matrix: MatrixRules | None = None
 
 
-def read_settings(text: str, *, path: str, within: tuple[str, ...] = ()) -> Settings | None:
+def read_settings(
+    text: str, *, path: str, within: tuple[str, ...] = (), known: MatrixRules | None = None
+) -> Settings | None:
     """Read the settings of a project.
 
     Args:
         text: The file's content.
         path: Where it stands, for messages.
         within: The tables that they stand in: ``("tool", "kernelyard")``.
+        known: What versions and platforms there are that the matrix may name; None lets it name any.
 
     Returns:
         None where the file has no such table.
@@ -46,14 +52,16 @@ def read_settings(text: str, *, path: str, within: tuple[str, ...] = ()) -> Sett
     if within and (not isinstance(members, dict) or within[-1] not in members):
         return None
     table = Table(members, within[:-1], problems).table(within[-1]) if within else Table(members, (), problems)
-    settings = _settings(table) if table is not None else None
+    settings = _settings(table, known) if table is not None else None
     problems.raise_any()
     return settings
 
 
-def _settings(table: Table) -> Settings:
+def _settings(table: Table, known: MatrixRules | None) -> Settings:
     floor = table.take("floor", str)
     if floor is not None:
         floor = table.one_of((*table.key, "floor"), floor, FLOORS, "floor")
+    matrix = table.table("matrix")
+    rules = matrix_rules(matrix, known) if matrix is not None else None
     table.finish()
-    return Settings(floor)
+    return Settings(floor, rules)

@@ -7,6 +7,7 @@ from pathlib import Path
 from kernelyard.errors import InputError, Place
 from kernelyard.formats.settings import Settings, read_settings
 from kernelyard.project.manifest_file import shown_path
+from kernelyard.toolchain.matrix_rules import known_rules
 
 __all__ = ["SETTINGS_FILE", "read_settings_of", "settings_files"]
 
@@ -25,10 +26,10 @@ def read_settings_of(root: Path) -> Settings:
     """
     own, shared = root / SETTINGS_FILE, root / _PYPROJECT
     text, shared_text = _text(own), _text(shared)
-    found = read_settings(text, path=shown_path(own)) if text is not None else None
+    found = read_settings(text, path=shown_path(own), known=known_rules()) if text is not None else None
     # Most of that file is for others: what has nothing of ours may have mistakes of theirs.
     if shared_text is not None and "kernelyard" in shared_text:
-        in_shared = read_settings(shared_text, path=shown_path(shared), within=_TABLE)
+        in_shared = read_settings(shared_text, path=shown_path(shared), within=_TABLE, known=known_rules())
         if found is not None and in_shared is not None:
             what = f"there are settings here, and in {SETTINGS_FILE} too"
             hint = f"move those of [{'.'.join(_TABLE)}] to {SETTINGS_FILE}, or the other way round"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kernelyard.build.identity import source_digest
-from kernelyard.build.matrix import has_left, matrix
+from kernelyard.build.matrix import has_left, matrix_of
 from kernelyard.build.project import write_index
 from kernelyard.check import Finding, UnfitError, check_variant, gather
 from kernelyard.check.unfit import below
@@ -198,10 +198,10 @@ def _refuse_outdated(project: Project, built: FolderHub) -> None:
         name, place = VariantName.parse(variant.name), Place(str(variant.path))
         if variant.metadata.sources is None:
             continue  # built elsewhere
-        if has_left(project.manifest, name):
+        if has_left(project, name):
             what = "the manifest no longer has this variant"
             raise CheckError("KY524", what, hint="run `kernelyard build` again, or remove its folder", place=place)
-        entries = {entry.name: entry for entry in matrix(project.manifest, platform=name.platform or "x86_64-linux")}
+        entries = {entry.name: entry for entry in matrix_of(project, platform=name.platform or "x86_64-linux")}
         entry = entries.get(variant.name)
         if entry is None or entry.variant is None:
             continue  # for a toolkit or platform that this program does not know

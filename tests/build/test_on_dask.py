@@ -279,6 +279,7 @@ def test_what_comes_back_is_put_into_build_with_the_state_of_the_sources(sample:
     del documents[0]["kernelyard"]["source-commit"], documents[0]["kernelyard"]["made"]["dirty"]
     assert documents[1] == documents[0]
     assert list((root / ".kernelyard" / "aside").iterdir()) == []
+    assert [path.name for path in (root / ".kernelyard").iterdir() if path.is_dir()] == ["aside"]
 
 
 def with_file(answer: dict[str, Any], name: str, content: bytes) -> dict[str, Any]:
@@ -525,6 +526,31 @@ def test_a_failure_on_a_worker_is_shown_as_one_here(
     log = root / ".kernelyard" / "workers" / "1" / "cpu" / "build.log"
     assert "retrun" in log.read_text()
     assert not (root / "build").exists()
+
+
+@pytest.mark.network
+@pytest.mark.slow
+def test_an_interruption_here_ends_the_build_there(
+    two_workers: Running, sample: Sample, program: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    root = sample("tiny")
+    alive = tmp_path / "alive"
+    os.mkfifo(alive)
+    (root / "endless.py").write_text(f"import time\nwith open({str(alive)!r}, 'w'):\n    time.sleep(600)\n")
+    made = 'src = ["csrc/answer.cpp", "made.h"]\n\n[[kernel.tiny_cpu.generate]]\ncommand = ["python", "endless.py"]\n'
+    edit(
+        root / "build.toml",
+        'src = ["csrc/answer.cpp", "csrc/other.cpp", "csrc/answer.h"]\ninclude = ["csrc"]\n',
+        f'{made}outputs = ["made.h"]\n',
+    )
+    command = [program, "build", root, "--variant", "*-cpu-*", "--on", two_workers.url]
+    build = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with alive.open("rb") as open_until_it_ends:
+        build.send_signal(signal.SIGINT)
+        _, said = build.communicate()
+        assert build.returncode == 130
+        assert said.endswith("kernelyard: interrupted; nothing half-made was left behind\n")
+        assert open_until_it_ends.read() == b""
 
 
 @pytest.mark.network

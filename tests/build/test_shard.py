@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ from kernelyard.build.matrix import matrix
 from kernelyard.build.shard import Shard, partition
 from kernelyard.errors import InputError
 from kernelyard.project.sources import read_project
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 BLEND = Path(__file__).resolve().parents[1] / "projects" / "blend"
 
@@ -100,3 +104,15 @@ def test_a_part_keeps_the_order_of_the_matrix() -> None:
     assert sorted(entry.name for part in chosen for entry in part) == sorted(order)
     for part in chosen:
         assert [entry.name for entry in part] == sorted((entry.name for entry in part), key=order.index)
+
+
+@pytest.mark.parametrize("option", [(), ("--json",)])
+def test_the_command_says_that_a_part_is_empty(
+    kernelyard: Run, sample: Callable[[str], Path], option: tuple[str, ...]
+) -> None:
+    root = sample("tiny")
+    done = kernelyard("build", root, "--variant", "*-cpu-*", "--shard", "3/3", *option)
+    assert (done.returncode, done.stdout) == (0, "[]\n" if option else "")
+    assert done.stderr == "nothing to build: there are fewer variants than parts, and part 3/3 is empty\n"
+    assert not (root / "build").exists()
+    assert kernelyard("build", root, "--shard", "4/3").returncode == 2

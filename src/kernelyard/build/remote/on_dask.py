@@ -161,7 +161,9 @@ def _workers(client: Any, cluster: Cluster) -> Mapping[str, Mapping[str, Any]]:
     for address in workers:
         if not is_protected(address):
             what = f"the worker {address} is reached without TLS"
-            raise InputError("KY452", what, hint="start it with the certificates of the cluster", place=place)
+            raise InputError(
+                "KY452", what, hint="start it with --protocol tls and certificates, or all on 127.0.0.1", place=place
+            )
     versions = client.get_versions(check=False)
     own = _minor(versions["client"])
     for address, of_worker in versions["workers"].items():

@@ -8,13 +8,13 @@ import json
 import re
 import shutil
 import tarfile
-import uuid
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kernelyard.build.group import ASIDE, WORK_FOLDER
+from kernelyard.build.group import WORK_FOLDER
 from kernelyard.build.merge import VerifiedVariant, put_together, verified
 from kernelyard.build.progress import Work
 from kernelyard.build.project import BuiltVariant
@@ -76,11 +76,12 @@ def receive(
     """
     if hashlib.sha256(answer["archive"]).hexdigest() != answer["sha256"]:
         raise _not_it("what came back is not what was sent", worker)
-    folder = project.root / WORK_FOLDER / ASIDE / uuid.uuid4().hex / "build"
-    try:
-        with writing(project.root, elsewhere=MOVE_PROJECT):
-            folder.mkdir(parents=True)
-            _unpack(answer["archive"], folder, worker)
+    # Not below the project: a build that starts there clears what others have left.
+    temporary = Path(tempfile.gettempdir())
+    with writing(temporary, elsewhere="point TMPDIR to"), tempfile.TemporaryDirectory(prefix="kernelyard-") as aside:
+        folder = Path(aside).resolve() / "build"
+        folder.mkdir()
+        _unpack(answer["archive"], folder, worker)
         told = _told(answer["result"], worker)
         came = verified(folder)
         if {variant.name for variant in came} != set(part.names) or told.keys() != set(part.names):
@@ -91,8 +92,6 @@ def receive(
                 raise _not_it(f"{variant.name} has another digest than the worker told", worker)
         stated = [_with_state(variant, state) for variant in came]
         merged = put_together(project, stated)
-    finally:
-        shutil.rmtree(folder.parent, ignore_errors=True)
     return tuple(BuiltVariant(one.entry.name, one.path, one.entry, _work(told[one.entry.name])) for one in merged)
 
 
@@ -116,7 +115,8 @@ def worker_failure(answer: Mapping[str, Any], root: Path, part: Part, worker: st
 
 
 def keep_logs(answer: Mapping[str, Any], root: Path, part: Part) -> None:
-    """Keep the logs of a build on another machine, where its messages say that they are."""
+    """Keep the logs of a build on another machine, where its messages say that they are; those of earlier builds go."""
+    shutil.rmtree(_logs(root, part), ignore_errors=True)
     for name, text in answer["logs"].items():
         path = _logs(root, part) / checked_path(name)
         with writing(root, elsewhere=MOVE_PROJECT):

@@ -12,6 +12,7 @@ import hashlib
 import io
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -28,6 +29,7 @@ __all__ = ["build_part"]
 #: Kept for builds to come, of other states of Kernelyard.
 _KEEP_ENVIRONMENTS_S = 30 * 24 * 3600
 _LOOK_S = 0.5
+_TO_END_S = 10
 #: A command that is killed, with all of its process group, when the other end of its standard input is gone.
 _UNTIL_WE_END = 'exec 3<&0; { read -r _ <&3; kill -s KILL -- "-$$"; } >/dev/null 2>&1 & exec "$0" "$@" </dev/null 3<&-'
 #: Of this Python, and not for another one.
@@ -192,6 +194,11 @@ def _run(command: list[str], folder: Path, hear: Callable[[str], None]) -> tuple
             while process.poll() is None and _is_wanted():
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(_LOOK_S)
+            if process.poll() is None:
+                # It ends what it has started, and then itself; what takes too long for that is killed.
+                process.send_signal(signal.SIGINT)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_TO_END_S)
         finally:
             process.stdin.close()
             status = process.wait()

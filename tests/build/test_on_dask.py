@@ -543,7 +543,7 @@ def test_an_interruption_here_ends_the_build_there(
         'src = ["csrc/answer.cpp", "csrc/other.cpp", "csrc/answer.h"]\ninclude = ["csrc"]\n',
         f'{made}outputs = ["made.h"]\n',
     )
-    command = [program, "build", root, "--variant", "*-cpu-*", "--on", two_workers.url]
+    command = [str(program), "build", str(root), "--variant", "*-cpu-*", "--on", two_workers.url]
     build = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     with alive.open("rb") as open_until_it_ends:
         build.send_signal(signal.SIGINT)

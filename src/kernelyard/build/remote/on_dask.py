@@ -24,6 +24,7 @@ from kernelyard.build.remote.address import Cluster, is_protected
 from kernelyard.build.remote.own_wheel import own_wheel
 from kernelyard.build.remote.returned import Part, keep_logs, parts_of, receive, worker_failure
 from kernelyard.build.remote.shipment import pack_sources
+from kernelyard.build.selection import Selection
 from kernelyard.build.shard import partition
 from kernelyard.build.toolchain_lock import check_current, read_lock
 from kernelyard.errors import EnvironmentProblemError, InputError, KernelyardError, Place
@@ -51,7 +52,7 @@ def build_on_cluster(
     url: str,
     *,
     source: PartSource,
-    variants: Sequence[str] = (),
+    variants: Selection | Sequence[str] = (),
     capabilities: Sequence[str] = (),
     jobs: int | None = None,
     locked: bool = False,
@@ -161,9 +162,8 @@ def _workers(client: Any, cluster: Cluster) -> Mapping[str, Mapping[str, Any]]:
     for address in workers:
         if not is_protected(address):
             what = f"the worker {address} is reached without TLS"
-            raise InputError(
-                "KY452", what, hint="start it with --protocol tls and certificates, or all on 127.0.0.1", place=place
-            )
+            hint = "start it with --protocol tls and certificates, or the whole cluster on 127.0.0.1"
+            raise InputError("KY452", what, hint=hint, place=place)
     versions = client.get_versions(check=False)
     own = _minor(versions["client"])
     for address, of_worker in versions["workers"].items():

@@ -42,6 +42,7 @@ def add_cuda(server: IndexServer, *, without: tuple[str, ...] = ()) -> None:
 def add_torch(server: IndexServer, python: str = "cp312") -> None:
     version = known_torch()["2.11"]["version"]
     members = {"torch/include/ATen/ATen.h": b"ATen", "torch/include/torch/csrc/api.h": b"api", "torch/lib/x.so": b"x"}
+    members["torch/include/google/protobuf/message.h"] = b"of no use to a kernel"
     server.add("torch", f"torch-{version}-{python}-{python}-manylinux_2_28_x86_64.whl", server.wheel(members))
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import random
 import struct
 import tempfile
@@ -119,6 +120,19 @@ def test_a_directory_longer_than_the_first_request_is_read(server: IndexServer) 
     wheel = serve(server, server.wheel(members))()
     assert len(wheel.names) == 3001
     assert wheel.read(f"x/{'long' * 30}/1234.h") == b"1234"
+
+
+def test_it_comes_in_one_request_more_and_nothing_of_it_twice(server: IndexServer) -> None:
+    content = server.wheel({f"x/{'long' * 30}/{number:05}.h": b"" for number in range(9000)})
+    wheel = serve(server, content)()
+    with zipfile.ZipFile(io.BytesIO(content)) as whole:
+        start = whole.start_dir
+    tail = 256 << 10
+    assert len(content) - start > 5 * tail
+    first, second, _record = server.file_requests
+    assert (first.range, second.range) == (f"bytes=-{tail}", f"bytes={start}-{len(content) - tail - 1}")
+    assert first.sent + second.sent == len(content) - start
+    assert len(wheel.names) == 9001
 
 
 def test_compressed_members_are_unpacked(server: IndexServer, tmp_path: Path) -> None:

@@ -257,9 +257,11 @@ class PartSource:
         release = pin["version"]
 
         def fill(folder: Path) -> Iterator[Ingredient]:
-            yield self._extract("torch", release, folder, strip="torch/include/", take=[""], python=PYTHONS)
+            yield self._extract(
+                "torch", release, folder, strip="torch/include/", take=[""], leave=_UNUSED_HEADERS, python=PYTHONS
+            )
 
-        key = f"torch-{release}-{self.platform}-{_key('torch', release, self.platform)}"
+        key = f"torch-{release}-{self.platform}-{_key('torch', release, self.platform, _UNUSED_HEADERS)}"
         part = self.provide("torch-headers", key, fill)
         return TorchHeaders(Version(release), part.path, pin["cxx-standard"], part.tree, part=part)
 
@@ -340,14 +342,15 @@ class PartSource:
         *,
         strip: str,
         take: list[str],
+        leave: tuple[str, ...] = (),
         python: tuple[str, ...] = (),
         platform: str | None = None,
     ) -> Ingredient:
         before = self.bytes_fetched
-        prefixes = tuple(strip + prefix for prefix in take)
+        wanted = _starting_with(tuple(strip + prefix for prefix in take), tuple(strip + prefix for prefix in leave))
         wheel = self._open(project, version, python, platform)
         link = wheel.link
-        count = wheel.extract(_starting_with(prefixes), folder, strip=strip)
+        count = wheel.extract(wanted, folder, strip=strip)
         if not count:
             raise EnvironmentProblemError("KY313", f"{link.filename} has none of the files wanted of it")
         _logger.info(
@@ -386,6 +389,8 @@ def _key(*made_of: object) -> str:
     return sha256(repr((_PARTS, *made_of)).encode()).hexdigest()[:16]
 
 
+#: In torch's wheels: protobuf, which no header of torch includes and no library of torch exports to kernels.
+_UNUSED_HEADERS = ("google/",)
 _PROGRAM_FOLDERS = ("bin/", "nvvm/")
 #: Changes when parts are kept in another way.
 _PARTS = 2
@@ -421,8 +426,8 @@ def _named_folder(name: str) -> HeaderLibrary:
     return HeaderLibrary(name, "CUTLASS_SRC_DIR", folders, sha256(listing.encode()).hexdigest())
 
 
-def _starting_with(prefixes: tuple[str, ...]) -> Callable[[str], bool]:
+def _starting_with(prefixes: tuple[str, ...], others: tuple[str, ...] = ()) -> Callable[[str], bool]:
     def wanted(name: str) -> bool:
-        return name.startswith(prefixes)
+        return name.startswith(prefixes) and not name.startswith(others)
 
     return wanted

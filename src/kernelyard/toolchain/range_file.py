@@ -107,7 +107,7 @@ class RangeFile(io.RawIOBase):
         if self._whole is not None:
             self._whole.seek(position)
             return self._whole.read(most)
-        start, part = self._part_with(position)
+        start, part = self._part_with(position, most)
         return part[position - start : position - start + most]
 
     def prefetch(self, extents: Iterable[tuple[int, int]]) -> None:
@@ -132,12 +132,15 @@ class RangeFile(io.RawIOBase):
         place = bisect_right(self._starts, first) - 1
         return place >= 0 and end <= self._starts[place] + len(self._parts[self._starts[place]])
 
-    def _part_with(self, position: int) -> tuple[int, bytes]:
+    def _part_with(self, position: int, most: int) -> tuple[int, bytes]:
         for start in self._starts:
             if start <= position < start + len(self._parts[start]):
                 return start, self._parts[start]
-        self._fetch(position, min(position + _BLOCK, self.size) - 1)
-        return self._part_with(position)
+        # As much as is about to be read, which of a central directory is all of it, and nothing that is here already.
+        following = (start for start in self._starts if start > position)
+        end = min(position + max(most, _BLOCK), next(following, self.size))
+        self._fetch(position, end - 1)
+        return self._part_with(position, most)
 
     def _fetch(self, first: int | None, last: int) -> None:
         """Fetch the bytes from ``first`` to ``last``, or the last so many where there is no ``first``."""

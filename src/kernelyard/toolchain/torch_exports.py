@@ -103,7 +103,7 @@ class ExportTable:
 
 
 def load_exports(version: Version, *, cpu: str = "x86_64") -> TorchExports | None:
-    """Return what a torch exports. It takes 0.2 s the first time, then 0.03 s.
+    """Return what a torch exports. It takes 0.2 s the first time, and 0.03 s for each further torch.
 
     Args:
         version: An exact release, ``2.12.1``, or a version, ``2.12``, which stands for its newest release in the table.
@@ -116,7 +116,14 @@ def load_exports(version: Version, *, cpu: str = "x86_64") -> TorchExports | Non
     if table is None:
         return None
     fitting = [release for release in table.wheels if _stands_for(version, Version(release))]
-    return table.exports(fitting[-1]) if fitting else None
+    return _exports(cpu, fitting[-1]) if fitting else None
+
+
+@cache
+def _exports(cpu: str, release: str) -> TorchExports:
+    table = _table(cpu)
+    assert table is not None  # noqa: S101 - the release is from it
+    return table.exports(release)
 
 
 def releases_with(

@@ -40,6 +40,14 @@ LOG = FOLDER / "build.log"
             "/projects/gray/csrc/a.cpp:1:2",
         ),
         (
+            (
+                'At end of source: error: expected a "}"\n\n'
+                '1 error detected in the compilation of "/projects/gray/csrc/a.cu".'
+            ),
+            'at the end of the file: expected a "}"',
+            "/projects/gray/csrc/a.cu",
+        ),
+        (
             "nvcc fatal   : Unsupported gpu architecture 'compute_50'",
             "nvcc fatal   : Unsupported gpu architecture 'compute_50'",
             str(LOG),

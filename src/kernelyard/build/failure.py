@@ -19,6 +19,9 @@ __all__ = ["explain_failure"]
 _COMPILER_ERROR = re.compile(
     r"^(?P<file>[^\s:()][^:()]*)[:(](?P<line>\d+)(?:[:,](?P<column>\d+))?\)?: *(?:fatal )?error[ :]+(?P<what>.*)"
 )
+#: nvcc, of a source that ends too early.
+_AT_END = re.compile(r"^At end of source: (?:fatal )?error(?: #[\w-]+)?: (?P<what>.*)")
+_DETECTED_IN = re.compile(r'^\d+ errors? detected in the compilation of "(?P<file>.*)"')
 _TOOL_ERROR = re.compile(
     r"^(?:nvcc fatal|ptxas (?:fatal|error)|nvlink error|c\+\+: fatal error|g\+\+: (?:fatal )?error)\s*:?\s*(.*)"
 )
@@ -44,6 +47,10 @@ _KNOWN_CAUSES = (
         re.compile(r"TORCH_STABLE_ONLY or TORCH_TARGET_VERSION"),
         "the manifest says stable-abi, and a source includes a header of torch's full ABI: include those of "
         "torch/csrc/stable, or take stable-abi out",
+    ),
+    _KnownCause(
+        re.compile(r"(?:unrecognized command-line option|Unknown option|unknown argument)"),
+        "no compiler here knows this flag: look at `cxx-flags` and `cuda-flags` in build.toml",
     ),
     _KnownCause(
         re.compile(r"Python\.h: No such file"),
@@ -86,7 +93,11 @@ def explain_failure(
     text = "\n".join(lines)
     if problem := _explain_machine(text, status, log, folder):
         return problem
+    ended = next((match["file"] for line in lines if (match := _DETECTED_IN.match(line))), None)
     for line in lines:
+        if ended is not None and (match := _AT_END.match(line)):
+            place = Place(_author_path(ended, folder))
+            return BuildError("KY411", f"at the end of the file: {match['what']}", hint=_hint(line, log), place=place)
         if match := _COMPILER_ERROR.match(line):
             place = Place(_author_path(match["file"], folder), int(match["line"]), _number(match["column"]))
             return BuildError("KY411", match["what"], hint=_hint(line, log), place=place)

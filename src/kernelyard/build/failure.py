@@ -93,14 +93,8 @@ def explain_failure(
     text = "\n".join(lines)
     if problem := _explain_machine(text, status, log, folder):
         return problem
-    ended = next((match["file"] for line in lines if (match := _DETECTED_IN.match(line))), None)
-    for line in lines:
-        if ended is not None and (match := _AT_END.match(line)):
-            place = Place(_author_path(ended, folder))
-            return BuildError("KY411", f"at the end of the file: {match['what']}", hint=_hint(line, log), place=place)
-        if match := _COMPILER_ERROR.match(line):
-            place = Place(_author_path(match["file"], folder), int(match["line"]), _number(match["column"]))
-            return BuildError("KY411", match["what"], hint=_hint(line, log), place=place)
+    if error := _of_a_source(lines, log, folder):
+        return error
     if undefined := undefined_names(lines):
         return _explain_undefined(undefined, log, folder, floor)
     for line in lines:
@@ -110,6 +104,19 @@ def explain_failure(
         said = text[text.index("CMake Error") :].partition("\n\n")[0]
         return EnvironmentProblemError("KY413", f"CMake cannot use this toolchain: {said}", place=Place(str(log)))
     return BuildError("KY411", "the build failed", hint="the log says why", place=Place(str(log)))
+
+
+def _of_a_source(lines: Sequence[str], log: Path, folder: Path) -> BuildError | None:
+    """Return the first complaint of a compiler about a source."""
+    ended = next((match["file"] for line in lines if (match := _DETECTED_IN.match(line))), None)
+    for line in lines:
+        if ended is not None and (match := _AT_END.match(line)):
+            place = Place(_author_path(ended, folder))
+            return BuildError("KY411", f"at the end of the file: {match['what']}", hint=_hint(line, log), place=place)
+        if match := _COMPILER_ERROR.match(line):
+            place = Place(_author_path(match["file"], folder), int(match["line"]), _number(match["column"]))
+            return BuildError("KY411", match["what"], hint=_hint(line, log), place=place)
+    return None
 
 
 def _explain_machine(text: str, status: int, log: Path, folder: Path) -> KernelyardError | None:

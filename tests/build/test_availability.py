@@ -63,7 +63,8 @@ def test_what_can_be_fetched_can_be_built(say: Say, folder: Path) -> None:
     assert possible == {CPU, *map(cuda, ("124", "130", "131", "132", "133", "134", "135"))}
     assert said["rocm"] == "this version has no compiler for the backend rocm"
     assert said[cuda("128")] == (
-        "CUDA 12.8 cannot be fetched: install it, and name its folder with --cuda-home or CUDA_HOME"
+        "CUDA 12.8 cannot be fetched, but a variant for CUDA 12.4 serves that too; else install it, "
+        "and name its folder with --cuda-home or CUDA_HOME"
     )
 
 

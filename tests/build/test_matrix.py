@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
-from kernelyard.build.matrix import MatrixEntry, matrix
-from kernelyard.build.selection import select
+from kernelyard.build.matrix import MatrixEntry, has_left, matrix, matrix_of
 from kernelyard.errors import InputError
 from kernelyard.formats.editions import read_manifest
 from kernelyard.formats.manifest import Manifest
+from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
+from kernelyard.project.settings_file import read_settings_of
+from kernelyard.project.sources import Project
 from kernelyard.toolchain.parts import known_torch
 
 TORCHES = [Version(text) for text in known_torch()]
@@ -163,105 +168,80 @@ def test_a_tvm_ffi_kernel_has_one_variant_for_each_toolkit_and_none_for_each_tor
     assert len(entries) == 12
 
 
-def test_without_globs_all_that_can_be_built_is_selected() -> None:
-    entries = matrix(manifest('["rocm", "cpu"]', '[torch]\nstable-abi = "2.11"'))
-    assert names(select(entries, [])) == ["torch-stable-abi211-cpu-x86_64-linux"]
+# What a team and a project lay over it
 
 
-def test_globs_select_each_variant_once_in_their_order() -> None:
-    entries = matrix(manifest('["cuda", "cpu"]', '[torch]\nstable-abi = "2.11"'))
-    assert names(select(entries, ["*-cpu-*", "*"])) == [
-        "torch-stable-abi211-cpu-x86_64-linux",
-        "torch-stable-abi211-cu130-x86_64-linux",
-    ]
+TEAM = '[cuda."12.4"]\ndefault = true\n[torch."2.15"]\ndefault = false\n'
 
 
-def test_a_glob_takes_what_is_not_built_by_default_only_where_it_means_nothing_else() -> None:
-    entries = matrix(manifest('["cuda", "cpu"]', '[torch]\nstable-abi = "2.11"'))
-    assert names(select(entries, ["*-cu13*"])) == ["torch-stable-abi211-cu130-x86_64-linux"]
-    assert names(select(entries, ["*-cu124-*", "*-cu13[12]-*"])) == [
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Project]:
+    """Return a project with some settings, in a team with some rules."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("KERNELYARD_MATRIX", raising=False)
+
+    def make(framework: str, *, settings: str = "", team: str = "", general: str = "") -> Project:
+        if team:
+            (tmp_path / "team.toml").write_text(team)
+            monkeypatch.setenv("KERNELYARD_MATRIX", str(tmp_path / "team.toml"))
+        (tmp_path / "kernelyard.toml").write_text(settings)
+        return Project(tmp_path, manifest('["cuda", "cpu"]', framework, general), read_settings_of(tmp_path))
+
+    return make
+
+
+def test_a_project_adds_to_what_is_built_by_default(project: Callable[..., Project]) -> None:
+    settings = '[matrix.cuda."12.4"]\ndefault = true\n'
+    entries = matrix_of(project('[torch]\nstable-abi = "2.11"', settings=settings))
+    assert [entry.name for entry in entries if entry.by_default] == [
         "torch-stable-abi211-cu124-x86_64-linux",
-        "torch-stable-abi211-cu131-x86_64-linux",
-        "torch-stable-abi211-cu132-x86_64-linux",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("globs", "code", "what", "hint"),
-    [
-        (
-            ["torch-stable-abi211-cpu-x86-linux"],
-            "KY401",
-            "no variant matches 'torch-stable-abi211-cpu-x86-linux'",
-            "did you mean `torch-stable-abi211-cpu-x86_64-linux`?",
-        ),
-        (["zz*"], "KY401", "no variant matches 'zz*'", "the matrix has rocm, torch-stable-abi211-cpu-x86_64-linux"),
-        (["rocm"], "KY402", "rocm cannot be built here: this version has no compiler for the backend rocm", ""),
-    ],
-)
-def test_a_glob_that_selects_nothing_is_refused(globs: list[str], code: str, what: str, hint: str) -> None:
-    entries = matrix(manifest('["rocm", "cpu"]', '[torch]\nstable-abi = "2.11"'))
-    with pytest.raises(InputError) as caught:
-        select(entries, globs)
-    assert (caught.value.code, caught.value.what, caught.value.hint) == (code, what, hint)
-
-
-def test_a_kernel_of_which_nothing_can_be_built_is_refused_with_all_reasons() -> None:
-    with pytest.raises(InputError) as caught:
-        select(matrix(manifest('["rocm", "xpu"]', "[torch]")), [])
-    assert caught.value.code == "KY402"
-    assert caught.value.what == (
-        "nothing can be built here: rocm: this version has no compiler for the backend rocm; "
-        "xpu: this version has no compiler for the backend xpu"
-    )
-
-
-@pytest.mark.parametrize(
-    ("toolkit", "framework", "bounds", "said"),
-    [
-        (
-            "12.8",
-            '[torch]\nstable-abi = "2.11"',
-            '[general.cuda]\nminver = "13.0"',
-            "torch-stable-abi211-cu128-x86_64-linux: general.cuda.minver or maxver leaves this toolkit out",
-        ),
-        (
-            "13.2",
-            "[tvm-ffi]\nsrc = []",
-            '[general.cuda]\nmaxver = "13.1"',
-            "tvm-ffi01-cu132-x86_64-linux: general.cuda.minver or maxver leaves this toolkit out",
-        ),
-        (
-            "11.8",
-            '[torch]\nstable-abi = "2.11"',
-            "",
-            "torch-stable-abi211-cu118-x86_64-linux: CUDA 11.8 has no runtime to link in",
-        ),
-        (
-            "11.8",
-            '[torch]\nminver = "2.9"',
-            "",
-            "cuda: no torch that the manifest allows was ever built for CUDA 11.8",
-        ),
-    ],
-)
-@pytest.mark.parametrize("patterns", [[], ["*"]])
-def test_a_toolkit_that_is_asked_for_and_cannot_be_used_is_not_passed_over(
-    toolkit: str, framework: str, bounds: str, said: str, patterns: list[str]
-) -> None:
-    entries = matrix(manifest('["cuda", "cpu"]', framework, bounds), cuda=Version(toolkit))
-    with pytest.raises(InputError) as caught:
-        select(entries, patterns)
-    assert caught.value.code == "KY402"
-    assert caught.value.what.startswith(f"the CUDA toolkit that was asked for cannot be used, {said}")
-    assert "change its bounds" in caught.value.hint
-    (cpu, *_) = select(entries, ["*-cpu-*"])
-    assert (cpu.obstacle, cpu.by_default) == (None, True)
-
-
-def test_a_toolkit_that_is_asked_for_is_the_default() -> None:
-    entries = matrix(manifest('["cuda", "cpu"]', '[torch]\nstable-abi = "2.11"'), cuda=Version("12.8"))
-    assert names(select(entries, [])) == [
-        "torch-stable-abi211-cu128-x86_64-linux",
+        "torch-stable-abi211-cu130-x86_64-linux",
         "torch-stable-abi211-cpu-x86_64-linux",
     ]
+
+
+def test_a_team_and_a_project_change_the_defaults_together(project: Callable[..., Project]) -> None:
+    settings = '[matrix.torch."2.11"]\ndefault = false\n[matrix.cuda."13.0"]\ndefault = false\n'
+    entries = matrix_of(project("[torch]", team=TEAM, settings=settings))
+    assert [entry.name for entry in entries if entry.by_default] == [
+        f"torch2{minor}-cxx11-{compute}-x86_64-linux" for compute in ("cu124", "cpu") for minor in (12, 13, 14)
+    ]
+
+
+def test_what_a_narrowing_leaves_out_stays_in_the_matrix_with_its_reason(project: Callable[..., Project]) -> None:
+    settings = '[matrix.only]\ntorch = [">=2.14"]\ncuda = ["12.4", "13.0"]\n'
+    entries = matrix_of(project("[torch]", settings=settings))
+    assert [entry.name for entry in entries if entry.obstacle is None] == [
+        f"torch2{minor}-cxx11-{compute}-x86_64-linux" for compute in ("cu124", "cu130", "cpu") for minor in (14, 15)
+    ]
+    obstacles = {entry.name: entry.obstacle or "" for entry in entries}
+    where = "kernelyard.toml"
+    assert obstacles["torch213-cxx11-cpu-x86_64-linux"].endswith(f"{where} leaves it out")
+    assert obstacles["torch213-cxx11-cpu-x86_64-linux"].startswith("`only.torch` of ")
+    assert obstacles["torch215-cxx11-cu131-x86_64-linux"].endswith(f"{where} leaves CUDA 13.1 out")
+
+
+def test_a_narrowing_to_newer_torches_keeps_the_stable_abi_that_serves_them(project: Callable[..., Project]) -> None:
+    settings = '[matrix.only]\ntorch = [">=2.14"]\ncuda = ["13.0"]\n'
+    entries = matrix_of(project('[torch]\nstable-abi = "2.11"', settings=settings))
+    assert [entry.name for entry in entries if entry.obstacle is None] == [
+        "torch-stable-abi211-cu130-x86_64-linux",
+        "torch-stable-abi211-cpu-x86_64-linux",
+    ]
+    older = matrix_of(project('[torch]\nstable-abi = "2.14"', settings='[matrix.only]\ntorch = ["<2.14"]\n'))
+    assert [entry.name for entry in older if entry.obstacle is None] == []
+
+
+def test_what_is_left_out_is_no_longer_a_variant_of_the_project(project: Callable[..., Project]) -> None:
+    name = VariantName.parse("torch-stable-abi211-cu124-x86_64-linux")
+    stable = '[torch]\nstable-abi = "2.11"'
+    assert not has_left(project(stable), name)
+    assert has_left(project(stable, settings='[matrix.only]\ncuda = ["13.0"]\n'), name)
+    assert has_left(project(stable, team='[only]\ncuda = ["13.0"]\n'), name)
+    assert has_left(project(stable, settings='[matrix.only]\nplatforms = ["aarch64-linux"]\n'), name)
+
+
+def test_nothing_compiled_is_left_out_by_toolkits_and_platforms(project: Callable[..., Project]) -> None:
+    settings = '[matrix.only]\nplatforms = ["aarch64-linux"]\ncuda = ["13.0"]\ntorch = ["2.15"]\n'
+    entries = matrix_of(project("[torch-noarch]", settings=settings))
+    assert [(entry.name, entry.obstacle) for entry in entries] == [("torch-cuda", None), ("torch-cpu", None)]

@@ -60,6 +60,7 @@ def test_the_help_of_a_command_imports_that_command_only() -> None:
     assert {name for name in modules if name.startswith("kernelyard.cli.")} == {
         "kernelyard.cli.build",
         "kernelyard.cli.output",
+        "kernelyard.cli.selectors",
     }
     assert not modules & {"kernelyard.build", "kernelyard.toolchain", "requests"}
 
@@ -197,26 +198,6 @@ def test_a_folder_without_a_manifest_ends_with_2(kernelyard: Run, tmp_path: Path
         done = kernelyard(*command, cwd=tmp_path)
         assert done.returncode == 2
         assert done.stderr.startswith("kernelyard: build.toml:1:1: there is no build.toml [KY200]\n")
-
-
-def test_variants_lists_the_matrix(kernelyard: Run, sample: Sample) -> None:
-    root = sample("tiny")
-    edit(root / "build.toml", '["cpu", "cuda"]', '["cpu", "xpu", "cuda"]')
-    done = kernelyard("variants", root)
-    assert done.returncode == 0
-    head, *rows = done.stdout.splitlines()
-    assert head.split() == ["variant", "can", "be", "built", "here"]
-    said = dict(row.split(maxsplit=1) for row in rows)
-    assert list(said)[:2] == [CPU, "xpu"]
-    assert (said[CPU], said[CUDA]) == ("yes", "yes")
-    assert said["xpu"] == "this version has no compiler for the backend xpu"
-    assert said[CUDA.replace("130", "131")] == "yes, when --variant names it"
-    assert said[CUDA.replace("130", "118")].startswith("CUDA 11.8 has no runtime to link in")
-    listed = {entry.pop("variant"): entry for entry in json.loads(kernelyard("variants", "--json", root).stdout)}
-    assert list(listed) == list(said)
-    assert listed[CPU] == {"obstacle": None, "default": True}
-    assert listed[CUDA.replace("130", "131")] == {"obstacle": None, "default": False}
-    assert listed["xpu"] == {"obstacle": said["xpu"], "default": False}
 
 
 # build, check, push

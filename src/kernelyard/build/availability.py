@@ -51,7 +51,9 @@ def _obstacle(source: PartSource, cuda: Version | None, found: Mapping[Version, 
 def _toolkit_obstacle(source: PartSource, cuda: Version) -> str | None:
     pin = _pin(cuda)
     if pin is None:
-        return f"CUDA {cuda} cannot be fetched: install it, and name its folder with --cuda-home or CUDA_HOME"
+        older = [known for known in map(Version, known_cuda()) if known.major == cuda.major and known < cuda]
+        instead = f", but a variant for CUDA {max(older)} serves that too; else" if older else ":"
+        return f"CUDA {cuda} cannot be fetched{instead} install it, and name its folder with --cuda-home or CUDA_HOME"
     if "debian" in pin and not source.has_cuda(cuda):
         try:
             _ = source.debian.mirror

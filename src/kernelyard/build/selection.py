@@ -63,10 +63,21 @@ class Selection:
     def __bool__(self) -> bool:
         return bool(self.globs or self.backend or self.torch or self.cuda or self.this_machine)
 
+    @classmethod
+    def of(cls, selection: Selection | Sequence[str]) -> Selection:
+        """Return a selection; globs stand for one of these alone."""
+        return selection if isinstance(selection, Selection) else cls(globs=tuple(selection))
+
     @property
     def globs_alone(self) -> bool:
         """Whether nothing but names is asked for."""
         return not (self.backend or self.torch or self.cuda or self.this_machine)
+
+    def options(self) -> list[str]:
+        """Return the options of a command that ask for the same."""
+        asked = {"--variant": self.globs, "--backend": self.backend, "--torch": self.torch, "--cuda": self.cuda}
+        words = [word for option, values in asked.items() for value in values for word in (option, str(value))]
+        return [*words, *(["--this-machine"] if self.this_machine else [])]
 
 
 def select(
@@ -93,7 +104,7 @@ def select(
         InputError: Nothing is what is asked for (KY401), or only what cannot be built here, or nothing can, or the
             toolkit that was asked for cannot be used (KY402).
     """
-    asked = selection if isinstance(selection, Selection) else Selection(globs=tuple(selection))
+    asked = Selection.of(selection)
     if not asked:
         _refuse_left_out(entries)
         usable = tuple(entry for entry in entries if entry.obstacle is None and entry.by_default)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelyard.build.matrix import MatrixEntry
 from kernelyard.errors import InputError
 from kernelyard.formats.facts import Facts
 from kernelyard.load.choose import choose
+from kernelyard.load.rules import Verdict
 from kernelyard.load.system import System, describe_system
 from kernelyard.toolchain.local_cuda import found_toolkits
 from kernelyard.toolchain.parts import known_cuda
@@ -17,9 +18,6 @@ from kernelyard.toolchain.parts import known_cuda
 __all__ = ["can_be_fetched", "capabilities_here", "variant_for"]
 
 _logger = logging.getLogger("kernelyard.build")
-
-#: A kernel may have a hundred variants, none of which runs here for the same few reasons.
-_MOST_REASONS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +43,22 @@ def variant_for(system: System, entries: Sequence[MatrixEntry]) -> MatrixEntry:
             candidates.append(_Candidate(entry.name, Facts.of_name(entry.variant)))
     verdicts = choose(candidates, system)
     if not verdicts or not verdicts[0].usable:
-        by_reason = {verdict.reason: verdict for verdict in reversed(verdicts)}
-        nearest = [verdict for verdict in verdicts if by_reason[verdict.reason] is verdict][:_MOST_REASONS]
+        nearest = _nearest(verdicts, by_name)
         reasons = "".join(f"\n  {verdict.variant}: {verdict.reason}" for verdict in nearest)
         cure = next((f"{verdict.cure}; or " for verdict in nearest if verdict.cure), "")
         what = f"no variant is for {_described(system)}{reasons}"
         raise InputError("KY402", what, hint=f"{cure}name variants with --variant in place of --this-machine")
     _logger.info("%s is for %s", verdicts[0].variant, _described(system))
     return by_name[verdicts[0].variant]
+
+
+def _nearest(verdicts: Sequence[Verdict], entries: Mapping[str, MatrixEntry]) -> list[Verdict]:
+    """Return of each kind of refusal the one that tells most: of a default variant, of the newest torch."""
+    last = {name: number for number, name in enumerate(entries)}
+    kinds: dict[int, Verdict] = {}
+    for verdict in sorted(verdicts, key=lambda one: (not entries[one.variant].by_default, -last[one.variant])):
+        kinds.setdefault(verdict.rules_passed, verdict)
+    return [kinds[passed] for passed in sorted(kinds, reverse=True)]
 
 
 def capabilities_here(system: System | None = None) -> tuple[str, ...]:

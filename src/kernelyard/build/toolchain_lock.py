@@ -11,8 +11,8 @@ from pathlib import Path
 
 from kernelyard import __version__
 from kernelyard.build.identity import header_libraries, templates_digest
-from kernelyard.build.matrix import matrix_of, rules_of
-from kernelyard.build.selection import Selection, select
+from kernelyard.build.matrix import MatrixEntry, matrix_of, rules_of
+from kernelyard.build.selection import Selection, matching, select
 from kernelyard.errors import InputError, MissingError, Place, VerificationError
 from kernelyard.formats.toolchain_lock import Ingredient, LockedPart, LockedVariant, Request, ToolchainLock, Use
 from kernelyard.formats.variant import VariantName
@@ -36,6 +36,7 @@ __all__ = [
     "check_request",
     "check_uses",
     "lock_command",
+    "locked_names",
     "make_lock",
     "make_ready",
     "outdated",
@@ -127,13 +128,14 @@ def write_lock(root: Path, lock: ToolchainLock) -> None:
             aside.unlink(missing_ok=True)
 
 
-def make_lock(root: Path, source: PartSource, *, selection: Sequence[str] = ()) -> ToolchainLock:
+def make_lock(root: Path, source: PartSource, *, selection: Selection | Sequence[str] = ()) -> ToolchainLock:
     """Make ready everything that variants of a project are built with, and return what that is.
 
     Args:
         root: The project's folder.
         source: Provides parts, and has no lock.
-        selection: Globs over variant names; none for all that can be built here.
+        selection: What is locked, as globs over variant names or by more; nothing for what is built by default. The
+            lock keeps globs, and of anything else the names that it comes to.
 
     Raises:
         InputError: The manifest has mistakes, or the selection matches nothing.
@@ -143,7 +145,8 @@ def make_lock(root: Path, source: PartSource, *, selection: Sequence[str] = ()) 
     archives: dict[str, Ingredient] = {}
     parts: dict[str, LockedPart] = {}
     variants: dict[str, LockedVariant] = {}
-    for name, request in requests(read_project(root), source.platform, selection).items():
+    asked = Selection.of(selection)
+    for name, request in requests(read_project(root), source.platform, asked).items():
         toolchain = make_ready(source, request)
         for part in parts_of(toolchain).values():
             archives |= {ingredient.file: vouched(ingredient, part) for ingredient in part.ingredients}
@@ -154,7 +157,7 @@ def make_lock(root: Path, source: PartSource, *, selection: Sequence[str] = ()) 
         kernelyard=__version__,
         templates=templates_digest(),
         platform=source.platform,
-        selection=tuple(selection),
+        selection=asked.globs if asked.globs_alone else tuple(variants),
         archives=archives,
         parts=parts,
         variants=variants,
@@ -169,7 +172,7 @@ def requests(
     Args:
         project: The author's.
         platform: Of the variants.
-        selection: Globs over their names; none for what is built by default.
+        selection: Globs over their names, or more; nothing for what is built by default.
         cuda: The toolkit that is built with by default; None for the usual one.
 
     Raises:
@@ -217,6 +220,19 @@ def make_ready(source: PartSource, request: Request, *, pinned: bool = True) -> 
         floor=request.floor,
         pinned=pinned,
     )
+
+
+def locked_names(lock: ToolchainLock, selection: Selection) -> tuple[str, ...]:
+    """Return the names of the variants of a lock that are asked for; all where nothing is.
+
+    Raises:
+        InputError: It has none of that (KY401).
+    """
+    entries = [
+        MatrixEntry(name, VariantName.parse(name), variant.request.torch, None)
+        for name, variant in lock.variants.items()
+    ]
+    return tuple(entry.name for entry in matching(entries, selection))
 
 
 def check_current(lock: ToolchainLock, platform: str) -> None:

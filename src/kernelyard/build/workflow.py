@@ -13,6 +13,7 @@ from pathlib import Path
 from kernelyard import __version__
 from kernelyard.build.git import repository_top
 from kernelyard.build.project import selected
+from kernelyard.build.selection import Selection
 from kernelyard.build.toolchain_lock import read_lock
 from kernelyard.formats.variant import VariantName
 from kernelyard.project.sources import read_project
@@ -30,7 +31,7 @@ class WorkflowOptions:
     """How the machines build.
 
     Attributes:
-        variants: Globs over variant names; none for what is built by default.
+        variants: What is built, as globs over variant names or by more; nothing for what is built by default.
         platform: That is built for.
         jobs: Compilers at the same time; None for one per core.
         locked: Whether by ``toolchain.lock``.
@@ -38,7 +39,7 @@ class WorkflowOptions:
         cached: Whether objects are kept; of builds from a lock they never are.
     """
 
-    variants: Sequence[str] = ()
+    variants: Selection | Sequence[str] = ()
     platform: str = HOST
     jobs: int | None = None
     locked: bool = False
@@ -48,7 +49,7 @@ class WorkflowOptions:
     def selection(self) -> list[str]:
         """Return the options that say what is built: the same for parts and for what they come to."""
         platform = [] if self.platform == HOST else ["--platform", self.platform]
-        return [*(word for glob in self.variants for word in ("--variant", glob)), *platform]
+        return [*Selection.of(self.variants).options(), *platform]
 
     def building(self) -> list[str]:
         """Return the options of a part but for its number."""

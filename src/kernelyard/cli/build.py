@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from kernelyard.cli.output import emit_json, print_table, size_text
+from kernelyard.cli.selectors import selectors
+
+if TYPE_CHECKING:
+    from kernelyard.build.project import BuiltVariant
+    from kernelyard.build.selection import Selection
 
 __all__ = ["checked_capabilities", "command"]
 
@@ -29,7 +36,7 @@ def checked_capabilities(capabilities: tuple[str, ...]) -> tuple[str, ...]:
 
 @click.command("build")
 @click.argument("folder", default=".", type=click.Path(path_type=Path))
-@click.option("--variant", "variants", multiple=True, metavar="GLOB", help="Build only variants whose names match.")
+@selectors("Build")
 @click.option(
     "--capability",
     "capabilities",
@@ -76,10 +83,10 @@ def checked_capabilities(capabilities: tuple[str, ...]) -> tuple[str, ...]:
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
     folder: Path,
-    variants: tuple[str, ...],
     capabilities: tuple[str, ...],
     jobs: int | None,
     *,
+    selection: Selection,
     floor: str | None,
     shard: str | None,
     cluster: str | None,
@@ -97,6 +104,7 @@ def command(
     from kernelyard.build.project import build_project
     from kernelyard.build.remote.on_dask import build_on_cluster
     from kernelyard.build.shard import Shard
+    from kernelyard.build.this_machine import capabilities_here
     from kernelyard.cli.progress import shown_progress
     from kernelyard.store import Store
     from kernelyard.toolchain.local_cuda import toolkit_at
@@ -114,6 +122,8 @@ def command(
         raise click.UsageError(
             "--on divides the build among workers, which have their own toolkits: leave --shard out, and --cuda-home"
         )
+    if selection.this_machine and (cluster is not None or plan is not None):
+        raise click.UsageError("--this-machine is for a build here: leave --on and --plan out")
     if plan is None and (shards is not None or output is not None):
         raise click.UsageError("--shards and --output are for --plan")
     if plan is not None:
@@ -123,7 +133,7 @@ def command(
             )
         from kernelyard.build.workflow import WorkflowOptions, github_actions, write_workflow
 
-        options = WorkflowOptions(variants, platform, jobs, locked, pinned_compiler, cached=not no_cache)
+        options = WorkflowOptions(selection, platform, jobs, locked, pinned_compiler, cached=not no_cache)
         workflow = github_actions(folder, source, options, shards=shards)
         if output is None:
             print(workflow, end="")
@@ -135,13 +145,17 @@ def command(
         built = (build if cluster is None else partial(build_on_cluster, url=cluster))(
             folder,
             source=source,
-            variants=variants,
-            capabilities=checked_capabilities(capabilities),
+            variants=selection,
+            capabilities=checked_capabilities(capabilities) or (capabilities_here() if selection.this_machine else ()),
             jobs=jobs,
             locked=locked,
             cached=not no_cache,
             watch=watch,
         )
+    _show(built, as_json=as_json)
+
+
+def _show(built: Sequence[BuiltVariant], *, as_json: bool) -> None:
     if as_json:
         emit_json(
             [

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kernelyard.cli.output import emit_json
+from kernelyard.cli.selectors import selectors
 
 if TYPE_CHECKING:
+    from kernelyard.build.selection import Selection
     from kernelyard.errors import InputError
     from kernelyard.project.config_check import ConfigReport
     from kernelyard.project.plan import VariantPlan
@@ -59,9 +61,9 @@ def check(folder: Path, *, portable: bool, as_json: bool) -> int:
 
 @command.command("show")
 @_folder
-@click.option("--variant", "variants", multiple=True, metavar="GLOB", help="Show only variants whose names match.")
+@selectors("Show")
 @click.option("--json", "as_json", is_flag=True, help="Print the plans as JSON.")
-def show(folder: Path, variants: tuple[str, ...], *, as_json: bool) -> None:
+def show(folder: Path, *, selection: Selection, as_json: bool) -> None:
     """Print what would be compiled how, for each variant of the kernel in FOLDER."""
     from kernelyard.build.matrix import matrix_of, rules_of
     from kernelyard.build.selection import select
@@ -69,7 +71,7 @@ def show(folder: Path, variants: tuple[str, ...], *, as_json: bool) -> None:
     from kernelyard.project.sources import read_project
 
     project = read_project(folder)
-    chosen = select(matrix_of(project), variants, rules=rules_of(project))
+    chosen = select(matrix_of(project), selection, rules=rules_of(project))
     plans = [plan_variant(project, entry.variant, entry.headers) for entry in chosen if entry.variant is not None]
     if as_json:
         emit_json([plan.to_json() for plan in plans])

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from kernelyard.cli.output import emit_json, print_table, size_text
+from kernelyard.cli.selectors import selectors
+
+if TYPE_CHECKING:
+    from kernelyard.build.selection import Selection
 
 __all__ = ["command"]
 
@@ -21,7 +26,7 @@ __all__ = ["command"]
     type=click.Path(path_type=Path),
     help="The kernel's project; the current folder by default.",
 )
-@click.option("--variant", "variants", multiple=True, metavar="GLOB", help="What was to be built, as `build` had it.")
+@selectors("Ask for", this_machine=False)
 @click.option(
     "--platform",
     type=click.Choice(["x86_64-linux", "aarch64-linux"]),
@@ -34,22 +39,23 @@ __all__ = ["command"]
 def command(
     places: tuple[Path, ...],
     root: Path,
-    variants: tuple[str, ...],
     *,
+    selection: Selection,
     platform: str,
     complete: bool,
     as_json: bool,
 ) -> None:
     """Put variants that were built apart into the build folder of a project, verified and checked.
 
-    Each DIR is or holds a `build` folder, or several: what the parts of `kernelyard build --shard I/N` came to.
+    Each DIR is or holds a `build` folder, or several: what the parts of `kernelyard build --shard I/N` came to. What is
+    missing of what was to be built is told; name that as `build` had it.
     """
     from kernelyard.build.merge import lacking, merge, refuse_lacking
     from kernelyard.project.sources import read_project
 
     project = read_project(root.resolve())
     merged = merge(project, places)
-    missing = lacking(project, variants, platform=platform)
+    missing = lacking(project, selection, platform=platform)
     if as_json:
         emit_json(
             {

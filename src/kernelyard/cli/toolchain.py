@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from kernelyard.cli.output import emit_json, print_table, size_text
+from kernelyard.cli.selectors import selectors
 
 if TYPE_CHECKING:
+    from kernelyard.build.selection import Selection
     from kernelyard.build.toolchain_lock import Change
     from kernelyard.formats.toolchain_lock import ToolchainLock
     from kernelyard.toolchain.trail import Step
@@ -19,9 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _FOLDER = click.argument("folder", default=".", type=click.Path(path_type=Path))
-_VARIANTS = click.option(
-    "--variant", "variants", multiple=True, metavar="GLOB", help="Only variants whose names match."
-)
 _PLATFORM = click.option(
     "--platform",
     type=click.Choice(["x86_64-linux", "aarch64-linux"]),
@@ -39,11 +38,11 @@ def command() -> None:
 
 @command.command("show")
 @_FOLDER
-@_VARIANTS
+@selectors("Show")
 @_PLATFORM
 @click.option("--cuda-home", metavar="FOLDER", help="Count on the CUDA toolkit in FOLDER.")
 @_JSON
-def show(folder: Path, variants: tuple[str, ...], *, platform: str, cuda_home: str | None, as_json: bool) -> None:
+def show(folder: Path, *, selection: Selection, platform: str, cuda_home: str | None, as_json: bool) -> None:
     """Say what the variants of the kernel in FOLDER are built with, and why; fetch nothing."""
     from kernelyard.build.toolchain_lock import LOCK_FILE, make_ready, requests
     from kernelyard.project.sources import read_project
@@ -54,7 +53,7 @@ def show(folder: Path, variants: tuple[str, ...], *, platform: str, cuda_home: s
     home = toolkit_at(cuda_home) if cuda_home is not None else None
     source = Preview(Store.default(), platform=platform, cuda_home=home)
     trails = {}
-    asked = requests(read_project(folder), source.platform, variants, cuda=home.version if home is not None else None)
+    asked = requests(read_project(folder), source.platform, selection, cuda=home.version if home is not None else None)
     for name, request in asked.items():
         toolchain = make_ready(source, request, pinned=False)
         trails[name] = trail(toolchain, request, missing=source.missing)
@@ -77,17 +76,17 @@ def show(folder: Path, variants: tuple[str, ...], *, platform: str, cuda_home: s
 
 @command.command("lock")
 @_FOLDER
-@_VARIANTS
+@selectors("Lock", this_machine=False)
 @_PLATFORM
 @_JSON
-def lock(folder: Path, variants: tuple[str, ...], *, platform: str, as_json: bool) -> None:
+def lock(folder: Path, *, selection: Selection, platform: str, as_json: bool) -> None:
     """Fetch all that the variants in FOLDER are built with, and write toolchain.lock, in place of one that is there."""
     from kernelyard.build.toolchain_lock import make_lock, replaced_lock, write_lock
     from kernelyard.store import Store
     from kernelyard.toolchain.parts import PartSource
 
     old = replaced_lock(folder)
-    made = make_lock(folder, PartSource(Store.default(), platform=platform), selection=variants)
+    made = make_lock(folder, PartSource(Store.default(), platform=platform), selection=selection)
     write_lock(folder, made)
     _print_lock(made, old, as_json=as_json)
 
@@ -116,22 +115,28 @@ def update(folder: Path, *, as_json: bool) -> None:
 
 @command.command("fetch")
 @_FOLDER
+@selectors("Fetch for", this_machine=False)
 @_JSON
-def fetch(folder: Path, *, as_json: bool) -> None:
-    """Fetch all that FOLDER/toolchain.lock names, so that builds from it need no network."""
-    from kernelyard.build.toolchain_lock import check_current, check_made_ready, make_ready, read_lock
+def fetch(folder: Path, *, selection: Selection, as_json: bool) -> None:
+    """Fetch what FOLDER/toolchain.lock names, all or for some variants, so that builds from it need no network."""
+    from kernelyard.build.toolchain_lock import check_current, check_made_ready, locked_names, make_ready, read_lock
     from kernelyard.store import Store
     from kernelyard.toolchain.parts import PartSource
+    from kernelyard.toolchain.uses import parts_of
 
     locked = read_lock(folder)
     check_current(locked, locked.platform)
     source = PartSource(Store.default(), platform=locked.platform, lock=locked)
-    for name, variant in locked.variants.items():
-        check_made_ready(locked, name, make_ready(source, variant.request))
+    fetched: set[str] = set()
+    for name in locked_names(locked, selection):
+        toolchain = make_ready(source, locked.variants[name].request)
+        check_made_ready(locked, name, toolchain)
+        fetched |= parts_of(toolchain).keys()
+    parts = [part for part in locked.parts if part in fetched]
     if as_json:
-        emit_json({"parts": list(locked.parts), "bytes-fetched": source.bytes_fetched})
+        emit_json({"parts": parts, "bytes-fetched": source.bytes_fetched})
         return
-    click.echo(f"{len(locked.parts)} parts are in {source.store.root}; {size_text(source.bytes_fetched)} were fetched")
+    click.echo(f"{len(parts)} parts are in {source.store.root}; {size_text(source.bytes_fetched)} were fetched")
 
 
 @command.command("verify")

@@ -103,6 +103,19 @@ def test_what_the_build_needs_is_sent_and_nothing_else(sample: Sample, source: P
     ]
 
 
+def test_headers_of_any_name_are_found_in_the_include_folders(sample: Sample, source: PartSource) -> None:
+    root = sample("tiny")
+    (root / "more" / "deep").mkdir(parents=True)
+    (root / "more" / "Thing").write_text('#include "deep/../deep/Part"\n')
+    (root / "more" / "deep" / "Part").write_text("")
+    (root / "more" / "Other").write_text("")
+    edit(root / "build.toml", 'include = ["csrc"]\nstable-abi', 'include = ["csrc", "more"]\nstable-abi')
+    binding = root / "torch-ext" / "binding.cpp"
+    binding.write_text("#include <Thing>\n" + binding.read_text())
+    sent = [name for name in names(shipment(root, source)) if name.startswith("more")]
+    assert sent == ["more/Thing", "more/deep/Part"]
+
+
 def test_the_same_sources_are_the_same_bytes(sample: Sample, source: PartSource, tmp_path: Path) -> None:
     root = sample("tiny")
     copy = shutil.copytree(root, tmp_path / "elsewhere" / "tiny")
@@ -328,7 +341,7 @@ def test_a_command_ends_with_the_worker_that_ran_it(tmp_path: Path) -> None:
     os.mkfifo(alive)
     program = (
         "import sys; from pathlib import Path; from kernelyard.build.remote.worker import _run;"
-        "_run(['/bin/sh', '-c', 'exec 9>' + sys.argv[1] + '; sleep 600 & wait'], Path('/'), lambda _: None)"
+        "_run(['/bin/sh', '-c', 'exec 9>' + sys.argv[1] + '; sleep 60; echo late >&9'], Path('/'), lambda _: None)"
     )
     worker = subprocess.Popen([sys.executable, "-c", program, alive])
     with alive.open("rb") as open_until_it_ends:
@@ -536,7 +549,9 @@ def test_an_interruption_here_ends_the_build_there(
     root = sample("tiny")
     alive = tmp_path / "alive"
     os.mkfifo(alive)
-    (root / "endless.py").write_text(f"import time\nwith open({str(alive)!r}, 'w'):\n    time.sleep(600)\n")
+    (root / "endless.py").write_text(
+        f"import time\nwith open({str(alive)!r}, 'w') as file:\n    time.sleep(60)\n    file.write('late')\n"
+    )
     made = 'src = ["csrc/answer.cpp", "made.h"]\n\n[[kernel.tiny_cpu.generate]]\ncommand = ["python", "endless.py"]\n'
     edit(
         root / "build.toml",

@@ -20,6 +20,7 @@ from kernelyard.build.compile import Workshop, compile_variants
 from kernelyard.build.identity import templates_digest
 from kernelyard.build.isolation import without_network
 from kernelyard.build.linker import WITHOUT_TRANSLATION
+from kernelyard.build.selection import Selection
 from kernelyard.build.source_state import SourceState, source_state
 from kernelyard.build.toolchain_lock import (
     Change,
@@ -27,6 +28,7 @@ from kernelyard.build.toolchain_lock import (
     check_current,
     check_request,
     lock_command,
+    locked_names,
     read_lock,
     replaced_lock,
     requests,
@@ -144,6 +146,32 @@ def test_a_variant_that_is_not_locked_is_locked_with_the_others(sample: Callable
     assert lock_command(LOCK) == "kernelyard toolchain lock"
     assert lock_command(LOCK, CPU) == f"kernelyard toolchain lock --variant '*' --variant {CPU}"
     assert lock_command(replace(LOCK, platform="aarch64-linux")).endswith(" --platform aarch64-linux")
+
+
+@pytest.mark.parametrize(
+    ("asked", "names"),
+    [
+        (Selection(), [CPU, CUDA]),
+        (Selection.parse(backend=["cpu"]), [CPU]),
+        (Selection.parse(cuda=[">=13"]), [CUDA]),
+        (Selection.parse(torch=["2.13"], globs=["*-cpu-*"]), [CPU]),
+    ],
+)
+def test_of_a_lock_some_variants_can_be_asked_for(asked: Selection, names: list[str]) -> None:
+    assert list(locked_names(LOCK, asked)) == names
+
+
+def test_of_a_lock_only_what_it_has_can_be_asked_for() -> None:
+    error = failure(lambda: locked_names(LOCK, Selection.parse(cuda=["12.4"])), InputError)
+    assert (error.code, error.what) == ("KY401", "no variant is for CUDA 12.4")
+    assert error.hint == "there are variants for CUDA 13.0"
+
+
+def test_what_is_locked_may_be_asked_for_by_more_than_names(sample: Callable[[str], Path]) -> None:
+    project = read_project(sample("tiny"))
+    asked = requests(project, "x86_64-linux", Selection.parse(cuda=["12"]))
+    assert list(asked) == ["torch-stable-abi211-cu124-x86_64-linux"]
+    assert asked["torch-stable-abi211-cu124-x86_64-linux"].cuda == Version("12.4")
 
 
 def test_a_lock_of_now_is_current() -> None:

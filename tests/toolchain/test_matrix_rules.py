@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from kernelyard.errors import InputError
 from kernelyard.formats.capability import known_toolkits
+from kernelyard.formats.settings import read_settings
 from kernelyard.formats.tables import ManifestError
 from kernelyard.formats.versions import Version
 from kernelyard.toolchain.matrix_rules import known_rules, team_rules
 from kernelyard.toolchain.parts import known_cuda, known_headers, known_torch
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "matrix.md"
 ONLY = '[only]\ncuda = ["13.0"]\n'
 
 
@@ -54,6 +57,13 @@ def test_a_toolkit_without_a_static_runtime_has_none_among_its_wheels() -> None:
 def test_the_version_of_tvm_ffi_is_that_of_its_headers() -> None:
     assert known_rules().tvm_ffi is not None
     assert known_headers()["tvm_ffi"]["version"].startswith(f"{known_rules().tvm_ffi}.")
+
+
+@pytest.mark.parametrize("text", re.findall(r"```toml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL))
+def test_the_examples_of_the_page_are_what_a_project_can_say(text: str) -> None:
+    settings = read_settings(text, path="kernelyard.toml", known=known_rules())
+    assert settings is not None
+    assert settings.matrix is not None
 
 
 def test_without_a_file_a_team_has_no_rules() -> None:

@@ -26,32 +26,37 @@ def obstacles_here(entries: Sequence[MatrixEntry], source: PartSource) -> Mappin
     if source.cuda_home is not None:
         found[source.cuda_home.version] = source.cuda_home
     obstacles: dict[Version | None, str | None] = {}
+    possible = {entry.variant.backend_version for entry in entries if entry.variant and entry.obstacle is None}
+    fetched = [version for version in possible if version is not None and _pin(version) is not None]
     answers = {}
     for entry in entries:
         toolkit = entry.variant.backend_version if entry.variant is not None else None
         compiled = entry.variant is not None and entry.variant.framework != "torch-noarch"
         if entry.obstacle is None and compiled and toolkit not in obstacles:
-            obstacles[toolkit] = _obstacle(source, toolkit, found)
+            obstacles[toolkit] = _obstacle(source, toolkit, found, fetched)
         answers[entry.name] = entry.obstacle or (obstacles[toolkit] if compiled else None)
     return answers
 
 
-def _obstacle(source: PartSource, cuda: Version | None, found: Mapping[Version, FoundToolkit]) -> str | None:
+def _obstacle(
+    source: PartSource, cuda: Version | None, found: Mapping[Version, FoundToolkit], fetched: Sequence[Version]
+) -> str | None:
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return f"there are no compilers and headers for {platform.machine()} machines yet: use x86-64 Linux"
     own = found.get(cuda) if cuda is not None else None
     if cuda is None or own is None or (own is not source.cuda_home and _pin(cuda) is not None):
-        return (_toolkit_obstacle(source, cuda) if cuda is not None else None) or compiler_obstacle(source, cuda)
+        obstacle = _toolkit_obstacle(source, cuda, fetched) if cuda is not None else None
+        return obstacle or compiler_obstacle(source, cuda)
     try:
         return compiler_obstacle(source, cuda, own=own.toolkit())
     except EnvironmentProblemError as error:
         return f"{error.what}: {error.hint}"
 
 
-def _toolkit_obstacle(source: PartSource, cuda: Version) -> str | None:
+def _toolkit_obstacle(source: PartSource, cuda: Version, fetched: Sequence[Version]) -> str | None:
     pin = _pin(cuda)
     if pin is None:
-        older = [known for known in map(Version, known_cuda()) if known.major == cuda.major and known < cuda]
+        older = [version for version in fetched if version.major == cuda.major and version < cuda]
         instead = f", but a variant for CUDA {max(older)} serves that too; else" if older else ":"
         return f"CUDA {cuda} cannot be fetched{instead} install it, and name its folder with --cuda-home or CUDA_HOME"
     if "debian" in pin and not source.has_cuda(cuda):

@@ -81,7 +81,7 @@ class ListedVariant:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why some variants cannot be built here.
+    """Why some variants are not built here.
 
     Attributes:
         text: A sentence that is true of all of them.
@@ -131,31 +131,32 @@ def list_variants(project: Project, source: PartSource, selection: Selection) ->
 
 
 def reasons(listed: Sequence[ListedVariant]) -> tuple[Reason, ...]:
-    """Return why variants cannot be built here: what differs only in the version of a toolkit or of torch together."""
-    groups: dict[str, list[tuple[ListedVariant, str]]] = {}
+    """Return why variants are not built here: what differs only in the version of a toolkit or of torch together."""
+    groups: dict[str, list[ListedVariant]] = {}
     for one in listed:
         if one.obstacle is not None:
-            groups.setdefault(_without_versions(one, one.obstacle), []).append((one, one.obstacle))
-    return tuple(Reason(_together(text, group), tuple(one.name for one, _ in group)) for text, group in groups.items())
+            groups.setdefault(_without_own(one, one.obstacle), []).append(one)
+    return tuple(Reason(_together(text, group), tuple(one.name for one in group)) for text, group in groups.items())
 
 
-def _without_versions(one: ListedVariant, text: str) -> str:
-    """Return a reason with a sign in the place of the version that is the variant's own."""
-    for sign, version in _versions(one):
-        text = text.replace(sign.format(version), sign)
+def _without_own(one: ListedVariant, text: str) -> str:
+    """Return a reason with signs in the place of the versions and the backend that are the variant's own."""
+    for sign, own in _own(one):
+        text = text.replace(sign.format(own), sign)
     return text
 
 
-def _together(text: str, group: Sequence[tuple[ListedVariant, str]]) -> str:
-    for sign in ("CUDA {}", "torch {}"):
-        versions = {version for one, _ in group for of_one, version in _versions(one) if of_one == sign}
-        shown = ", ".join(map(str, sorted(versions)))
-        text = text.replace(sign, sign.format(shown))
+def _together(text: str, group: Sequence[ListedVariant]) -> str:
+    for sign in ("CUDA {}", "torch {}", "the backend {}"):
+        own = dict.fromkeys(str(value) for one in group for of_one, value in _own(one) if of_one == sign)
+        text = text.replace(sign, sign.format(", ".join(own)))
     return text
 
 
-def _versions(one: ListedVariant) -> Iterator[tuple[str, Version]]:
-    if one.variant is not None and one.variant.backend_version is not None:
+def _own(one: ListedVariant) -> Iterator[tuple[str, object]]:
+    if one.variant is None:
+        yield "the backend {}", one.name
+    elif one.variant.backend_version is not None:
         yield "CUDA {}", one.variant.backend_version
     if one.headers is not None:
         yield "torch {}", one.headers

@@ -14,6 +14,7 @@ from kernelyard.cli.selectors import selectors
 if TYPE_CHECKING:
     from kernelyard.build.listing import ListedVariant
     from kernelyard.build.selection import Selection
+    from kernelyard.formats.versions import Version
 
 __all__ = ["command"]
 
@@ -50,40 +51,59 @@ def command(
         emit_json([one.to_json() for one in listed])
         return
     shown = [one for one in listed if every or one.selected or one.in_build is not None]
-    print_table([_row(one) for one in shown], head=("variant", "in build/", "would be built"))
-    if not every and not selection:
-        _print_others([one for one in listed if one not in shown], blank=bool(shown))
+    # All that is said once below has no room beside each of a hundred variants.
+    summed_up = not every and not selection
+    print_table([_row(one, summed_up=summed_up) for one in shown], head=("variant", "in build/", "would be built"))
+    if summed_up:
+        _print_rest(listed, shown)
 
 
-def _row(one: ListedVariant) -> tuple[str, str, str]:
+def _row(one: ListedVariant, *, summed_up: bool) -> tuple[str, str, str]:
     state = "-"
     if one.in_build is not None:
         state = f"{one.in_build}, {size_text(one.in_build.size)}" if one.in_build.size else str(one.in_build)
-    built = "yes" if one.selected else "when it is selected"
-    return one.name, state, f"no: {one.obstacle}" if one.obstacle is not None else built
+    if one.obstacle is not None:
+        return one.name, state, "no, see below" if summed_up else f"no: {one.obstacle}"
+    return one.name, state, "yes" if one.selected else "when it is selected"
 
 
-def _print_others(others: Sequence[ListedVariant], *, blank: bool) -> None:
-    """Say in a few lines what else there is."""
+def _print_rest(listed: Sequence[ListedVariant], shown: Sequence[ListedVariant]) -> None:
+    """Say in a few lines what else there is, and what is not built here and why."""
     from kernelyard.build.listing import reasons
 
-    possible = [one for one in others if one.obstacle is None]
     lines = []
+    possible = [one for one in listed if one.obstacle is None and one not in shown]
     if possible:
-        more = f"{len(possible)} more can be built when selected{_how(possible)}"
-        lines.append(f"{more}; `kernelyard variants --all` lists them")
-    for reason in reasons(others):
-        count = len(reason.names)
-        which = reason.names[0] if count == 1 else f"{count} variants"
-        lines.append(f"{which} cannot be built here: {reason.text}")
-    if lines and blank:
+        how = _options(possible, shown)
+        lines.append(f"{len(possible)} more can be built when selected{how}; `kernelyard variants --all` lists them")
+    for reason in reasons(listed):
+        names, count = ", ".join(reason.names), len(reason.names)
+        which = names if len(names) <= _LONGEST else f"{count} variants"
+        lines.append(f"{which} {'is' if count == 1 else 'are'} not built here: {reason.text}")
+    if lines and shown:
         click.echo()
     for line in lines:
         click.echo(line)
 
 
-def _how(possible: Sequence[ListedVariant]) -> str:
-    """Return the options that select some of what is not built by default."""
-    toolkits = {one.variant.backend_version for one in possible if one.variant is not None}
-    cuda = sorted(toolkit for toolkit in toolkits if toolkit is not None)
-    return f", as with --cuda {cuda[0]}" + (f" ... {cuda[-1]}" if len(cuda) > 1 else "") if cuda else ""
+#: Names are told up to this length; of more, how many there are.
+_LONGEST = 60
+
+
+def _options(possible: Sequence[ListedVariant], shown: Sequence[ListedVariant]) -> str:
+    """Return the options that select what is not built by default."""
+    words = []
+    for option, version_of in (("--cuda", _toolkit), ("--torch", _torch)):
+        usual = {version_of(one) for one in shown}
+        more = sorted({version for one in possible if (version := version_of(one)) and version not in usual})
+        words += [f"{option} {', '.join(map(str, more))}"] if more else []
+    return f" ({'; '.join(words)})" if words else ""
+
+
+def _toolkit(one: ListedVariant) -> Version | None:
+    return one.variant.backend_version if one.variant is not None else None
+
+
+def _torch(one: ListedVariant) -> Version | None:
+    full = one.variant is not None and one.variant.framework == "torch"
+    return one.variant.framework_version if full and one.variant is not None else None

@@ -58,6 +58,18 @@ def test_what_is_asked_for_is_asked_of_each_machine(kernelyard: Run, sample: Sam
     )
 
 
+def test_selectors_of_other_kinds_stay_what_they_are(kernelyard: Run, sample: Sample) -> None:
+    workflow = planned(kernelyard, sample("blend"), "--backend", "cpu", "--torch", ">=2.13")
+    selection = "--backend cpu --torch '>=2.13'"
+    assert workflow["jobs"]["build"]["strategy"]["matrix"] == {"shard": [1]}
+    assert (
+        step(workflow, "build", "Build")["run"] == f"kernelyard build {selection} --shard ${{{{ matrix.shard }}}}/1\n"
+    )
+    assert step(workflow, "merge", "Put the parts together")["run"] == (
+        f'kernelyard merge --complete {selection} "$RUNNER_TEMP/parts"\n'
+    )
+
+
 def test_objects_are_kept_unless_the_build_is_from_a_lock_or_without_a_cache(kernelyard: Run, sample: Sample) -> None:
     root = sample("lookup")
     name = "Let sccache keep objects in the cache of GitHub Actions"

@@ -76,8 +76,9 @@ def test_objects_are_kept_unless_the_build_is_from_a_lock_or_without_a_cache(ker
     workflow = planned(kernelyard, root)
     assert workflow["jobs"]["build"]["env"]["SCCACHE_GHA_ENABLED"] == "true"
     assert "ACTIONS_RUNTIME_TOKEN" in step(workflow, "build", name)["with"]["script"]
-    done = kernelyard("build", root, "--plan", "github-actions", "--locked")
-    assert (done.returncode, "KY353" in done.stderr) == (1, True)
+    for more in ((), ("--backend", "cpu")):
+        done = kernelyard("build", root, "--plan", "github-actions", "--locked", *more)
+        assert (done.returncode, "KY353" in done.stderr) == (1, True)
     assert kernelyard("toolchain", "lock", root).returncode == 0
     for option in ("--locked", "--no-cache"):
         text = json.dumps(planned(kernelyard, root, option))

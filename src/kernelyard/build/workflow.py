@@ -75,7 +75,8 @@ def github_actions(root: Path, source: PartSource, options: WorkflowOptions, *, 
         InputError: The manifest has mistakes, or the selection matches nothing.
         MissingError: It is to build by ``toolchain.lock``, and there is none (KY353).
     """
-    variants = options.variants or (read_lock(root).selection if options.locked else ())
+    locked = read_lock(root).selection if options.locked else ()
+    variants = options.variants or locked
     chosen = selected(read_project(root), source, variants)
     count = shards or len({VariantName.parse(entry.name).compute for entry in chosen})
     folder = root.resolve().relative_to(repository_top(root).resolve()).as_posix()

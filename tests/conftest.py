@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -18,6 +19,16 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Tell of the marker that the next function goes by."""
+    config.addinivalue_line("markers", "last: looks at what all other tests have built")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run last what looks at the results of the others."""
+    items.sort(key=lambda item: item.get_closest_marker("last") is not None)
+
+
 class Command(Protocol):
     """Runs `kernelyard` with some arguments."""
 
@@ -32,6 +43,29 @@ def _object_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SCCACHE_DIR", str(tmp_path_factory.mktemp("objects")))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kept_builds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Keep a copy of each build of this process with another library than those before, whatever comes of its folder.
+
+    That it passed all checks is known by then; tests/check/test_judges.py has others look at it, too.
+    """
+    from kernelyard.build import package
+
+    folder = tmp_path_factory.mktemp("builds")
+    put_in_place = package.put_in_place
+
+    def keep(work: Path, final: Path) -> None:
+        libraries = [hashlib.sha256(library.read_bytes()).hexdigest() for library in sorted(work.glob("*.so"))]
+        for digest in libraries:
+            if not (folder / digest).exists():
+                shutil.copytree(work, folder / digest / final.name)
+        put_in_place(work, final)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(package, "put_in_place", keep)
+        yield folder
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from kernelyard.errors import InputError
 from kernelyard.hub.static import Answer
 from kernelyard.hub.transfer import Patience, Transfer
 
-__all__ = ["HttpReader", "without_password"]
+__all__ = ["Address", "HttpReader", "SafeRedirects", "authorize", "without_password"]
 
 _TIMEOUT_S = 30
 #: The documents of a hub that are not for ever.
@@ -30,7 +30,7 @@ PATIENCE = Patience()
 
 
 @dataclass(frozen=True, slots=True)
-class _Address:
+class Address:
     """The parts of an address that are needed; the password is in ``authorization`` only."""
 
     scheme: str
@@ -40,7 +40,7 @@ class _Address:
     authorization: str | None
 
     @classmethod
-    def parse(cls, text: str) -> _Address:
+    def parse(cls, text: str) -> Address:
         """Read an address; ValueError if it is none."""
         parts = urlsplit(text)
         name = parts.hostname or ""
@@ -64,10 +64,10 @@ class _Address:
         return f"{self.scheme}://{host}{port}{self.path}"
 
 
-class _SafeRedirects(urllib.request.HTTPRedirectHandler):
+class SafeRedirects(urllib.request.HTTPRedirectHandler):
     """Follows redirects, but never from https to http: which revision a branch is at is vouched for by TLS alone."""
 
-    def __init__(self, hub: _Address | None = None) -> None:
+    def __init__(self, hub: Address | None = None) -> None:
         self._hub = hub
 
     def http_error_302(
@@ -85,8 +85,9 @@ class _SafeRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(  # noqa: PLR0917 - the signature is urllib's
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> urllib.request.Request | None:
+        """Return the request for the address that a server names, or refuse it."""
         try:
-            target = _Address.parse(newurl)
+            target = Address.parse(newurl)
         except ValueError:
             raise urllib.error.URLError(f"refused a redirect to {without_password(newurl)}") from None
         schemes = urlsplit(req.full_url).scheme, target.scheme
@@ -94,7 +95,7 @@ class _SafeRedirects(urllib.request.HTTPRedirectHandler):
             raise urllib.error.URLError(f"refused a redirect to {without_password(newurl)}")
         request = super().redirect_request(req, fp, code, msg, headers, newurl)
         if request is not None and self._hub is not None and target.origin == self._hub.origin:
-            _authorize(request, self._hub)
+            authorize(request, self._hub)
         return request
 
 
@@ -109,7 +110,7 @@ class HttpReader:
 
     def __init__(self, address: str, *, patience: Patience | None = None) -> None:
         try:
-            self._address = _Address.parse(address)
+            self._address = Address.parse(address)
             parts = urlsplit(address)
             malformed = bool(parts.query or parts.fragment)
         except ValueError:
@@ -120,7 +121,7 @@ class HttpReader:
             )
         self.location = str(self._address)
         self._patience = patience or PATIENCE
-        self._opener = urllib.request.build_opener(_SafeRedirects(self._address))
+        self._opener = urllib.request.build_opener(SafeRedirects(self._address))
         self._opener.addheaders = [("User-Agent", "kernelyard")]
 
     def where(self, path: str) -> str:
@@ -147,7 +148,7 @@ class HttpReader:
 
     def _open(self, url: str, headers: dict[str, str]) -> Any:
         request = urllib.request.Request(url, headers=headers)  # noqa: S310 - open_hub lets http and https through only
-        _authorize(request, self._address)
+        authorize(request, self._address)
         return self._opener.open(request, timeout=_TIMEOUT_S)
 
 
@@ -156,7 +157,8 @@ def without_password(address: str) -> str:
     return re.sub(r"//.*@", "//***@", address, flags=re.DOTALL)
 
 
-def _authorize(request: urllib.request.Request, hub: _Address) -> None:
+def authorize(request: urllib.request.Request, hub: Address) -> None:
+    """Add a hub's credentials to a request, for the hub alone."""
     if hub.authorization is not None:
         # Not among the headers that urllib takes along to wherever it is redirected.
         request.add_unredirected_header("Authorization", hub.authorization)

@@ -118,7 +118,7 @@ def test_the_variant_is_that_of_the_installed_torch_where_the_kernel_has_it(  # 
         ('[torch]\nminver = "2.14"', CPU_TORCH, None),
         ('[torch]\nmaxver = "2.12"', CPU_TORCH, None),
         ('[torch]\nmaxver = "2.12"', None, Version("2.13")),
-        ('[torch]\nmaxver = "2.5"', None, None),
+        ('[torch]\nmaxver = "2.4"', None, None),
     ],
 )
 def test_a_torch_that_the_manifest_excludes_is_not_worked_with(

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kernelyard.build.matrix import MatrixEntry, has_left, matrix, matrix_of
+from kernelyard.check.owners import torch_of
 from kernelyard.errors import InputError
 from kernelyard.formats.editions import read_manifest
 from kernelyard.formats.manifest import Manifest
@@ -51,7 +52,32 @@ def test_cuda_11_is_for_a_torch_that_brings_its_runtime() -> None:
     (entry, *_) = matrix(manifest('["cuda"]', '[torch]\nstable-abi = "2.11"'))
     assert entry.obstacle == "CUDA 11.8 has no runtime to link in, and no torch that brings it has this interface"
     full = [entry for entry in matrix(manifest('["cuda"]', "[torch]")) if "cu118" in entry.name]
-    assert [(entry.name, entry.obstacle) for entry in full] == [("torch27-cxx11-cu118-x86_64-linux", None)]
+    assert [(entry.name, entry.obstacle) for entry in full] == [
+        ("torch25-cxx98-cu118-x86_64-linux", None),
+        ("torch26-cxx98-cu118-x86_64-linux", None),
+        ("torch27-cxx11-cu118-x86_64-linux", None),
+    ]
+
+
+def test_variants_for_wheels_with_the_old_string_are_named_after_it() -> None:
+    cpu = manifest('["cpu"]', '[torch]\nmaxver = "2.7"')
+    assert names(matrix(cpu)) == [
+        "torch25-cxx98-cpu-x86_64-linux",
+        "torch26-cxx98-cpu-x86_64-linux",
+        "torch27-cxx11-cpu-x86_64-linux",
+    ]
+    assert names(matrix(cpu, platform="aarch64-linux")) == [
+        "torch25-cxx98-cpu-aarch64-linux",
+        "torch26-cxx11-cpu-aarch64-linux",
+        "torch27-cxx11-cpu-aarch64-linux",
+    ]
+
+
+def test_the_string_of_a_variant_is_the_one_in_the_names_that_its_torch_exports() -> None:
+    for platform in ("x86_64-linux", "aarch64-linux"):
+        for entry in matrix(manifest('["cpu"]', "[torch]"), platform=platform):
+            assert entry.variant is not None
+            assert torch_of(entry.variant) is not None, entry.name
 
 
 def test_a_torch_is_there_for_the_toolkits_that_it_was_ever_built_for() -> None:
@@ -90,7 +116,7 @@ def test_by_default_a_full_abi_kernel_is_built_for_what_the_wheels_on_the_index_
             "",
             ["torch29-cxx11-cu130-x86_64-linux", "torch210-cxx11-cu130-x86_64-linux"],
         ),
-        ('[torch]\nmaxver = "2.7"', "", ["torch27-cxx11-cu124-x86_64-linux"]),
+        ('[torch]\nminver = "2.7"\nmaxver = "2.7"', "", ["torch27-cxx11-cu124-x86_64-linux"]),
         # Nothing that can be fetched is left: the machine must have it, and where it has not, the build says so.
         (
             '[torch]\nstable-abi = "2.11"',
@@ -107,15 +133,13 @@ def test_what_the_manifest_allows_decides_what_is_built_by_default(
 
 def test_a_full_abi_kernel_has_one_variant_for_each_torch() -> None:
     entries = matrix(manifest('["cpu"]', "[torch]"), platform="aarch64-linux")
-    assert names(entries) == [f"torch2{torch.minor}-cxx11-cpu-aarch64-linux" for torch in TORCHES]
+    assert [entry.variant and entry.variant.framework_version for entry in entries] == TORCHES
 
 
 def test_bounds_of_torch_are_inclusive_by_as_many_parts_as_they_have() -> None:
     entries = matrix(manifest('["cpu"]', '[torch]\nminver = "2.12"\nmaxver = "2.13"'))
     assert names(entries) == ["torch212-cxx11-cpu-x86_64-linux", "torch213-cxx11-cpu-x86_64-linux"]
-    assert names(matrix(manifest('["cpu"]', '[torch]\nmaxver = "2"'))) == [
-        f"torch2{torch.minor}-cxx11-cpu-x86_64-linux" for torch in TORCHES
-    ]
+    assert [entry.headers for entry in matrix(manifest('["cpu"]', '[torch]\nmaxver = "2"'))] == TORCHES
 
 
 def test_a_stable_abi_between_known_torches_is_built_with_the_next_headers() -> None:

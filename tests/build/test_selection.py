@@ -23,6 +23,9 @@ def names(chosen: tuple[MatrixEntry, ...]) -> list[str]:
     return [entry.name for entry in chosen]
 
 
+OLD_STRING = [f"torch2{minor}-cxx98-cu124-x86_64-linux" for minor in (5, 6)]
+
+
 def full(minors: range, compute: str) -> list[str]:
     return [f"torch2{minor}-cxx11-{compute}-x86_64-linux" for minor in minors]
 
@@ -164,8 +167,8 @@ def test_a_toolkit_that_is_asked_for_is_the_default() -> None:
         (FULL, Selection.parse(torch=["2.8", "2.9"], backend=["cpu"]), full(range(8, 10), "cpu")),
         # With a toolkit the default torches, else all that there are builds of.
         (FULL, Selection.parse(cuda=["13.0"]), full(range(11, 16), "cu130")),
-        (FULL, Selection.parse(cuda=["12.4"]), full(range(7, 16), "cu124")),
-        (FULL, Selection.parse(cuda=["12.4"], torch=["<2.9"]), full(range(7, 9), "cu124")),
+        (FULL, Selection.parse(cuda=["12.4"]), [*OLD_STRING, *full(range(7, 16), "cu124")]),
+        (FULL, Selection.parse(cuda=["12.4"], torch=["<2.9"]), [*OLD_STRING, *full(range(7, 9), "cu124")]),
         (FULL, Selection.parse(globs=["torch21[34]-*-cu13*"]), full(range(13, 15), "cu130")),
         (FULL, Selection.parse(globs=["torch21[34]-*"], cuda=["12.4"]), full(range(13, 15), "cu124")),
         (FULL, Selection.parse(globs=["*"], torch=["2.12"], backend=["cpu"]), full(range(12, 13), "cpu")),
@@ -192,7 +195,7 @@ def test_a_toolkit_of_the_machine_is_the_default_of_each_torch() -> None:
             FULL,
             {"torch": ["2.3", ">=3"]},
             "no variant is for torch 2.3 or >=3",
-            "there are variants for torch 2.7, 2.8, 2.9, 2.10, 2.11, 2.12, 2.13, 2.14, 2.15",
+            "there are variants for torch 2.5, 2.6, 2.7, 2.8, 2.9, 2.10, 2.11, 2.12, 2.13, 2.14, 2.15",
         ),
         (STABLE, {"torch": ["2.9"]}, "no variant is for torch 2.9", "there are variants for torch 2.11 and later"),
         (
@@ -241,7 +244,7 @@ def test_what_cannot_be_built_is_told_with_its_reason(asked: dict[str, list[str]
 def test_of_a_hundred_variants_a_few_are_named() -> None:
     with pytest.raises(InputError) as caught:
         select(entries('["cuda"]', FULL), ["zz*"])
-    assert caught.value.hint.endswith(" and 73 more: see `kernelyard variants --all`")
+    assert caught.value.hint.endswith(" and 83 more: see `kernelyard variants --all`")
     assert caught.value.hint.count("linux") == 6
 
 

@@ -20,8 +20,7 @@ from kernelyard.toolchain.torch_exports import ExportTable, TorchExports, load_e
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "refresh-torch-exports"
 LIBRARIES = ["libc10.so", "libc10_cuda.so", "libtorch.so", "libtorch_cpu.so", "libtorch_cuda.so"]
 CPU_LIBRARIES = ["libc10.so", "libtorch.so", "libtorch_cpu.so"]
-OLDER = ["2.5.1", "2.6.0"]
-RELEASES = [*OLDER, *(pin["version"] for pin in known_torch().values())]
+RELEASES = [pin["version"] for pin in known_torch().values()]
 
 # c10::cuda::c10_cuda_check_implementation(int, char const*, char const*, unsigned int, bool): before and after these
 # releases its parameters are others.

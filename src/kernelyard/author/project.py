@@ -19,7 +19,7 @@ from pathlib import Path
 from kernelyard.build.alone import alone
 from kernelyard.build.generate_step import run_steps
 from kernelyard.build.identity import header_libraries
-from kernelyard.build.matrix import default_cuda, within
+from kernelyard.build.matrix import default_cuda, has_old_string, within
 from kernelyard.build.project import ASIDE, WORK_FOLDER, refuse_odd_path
 from kernelyard.check.files import EXTENSION_FILE
 from kernelyard.errors import EnvironmentProblemError, InputError, Place
@@ -230,13 +230,20 @@ def _choose(
     variant = VariantName(
         framework=framework,
         framework_version=version,
-        cxx11_abi=True if framework == "torch" and os_name == "linux" else None,
+        cxx11_abi=_has_cxx11_abi(headers, platform, used) if framework == "torch" and os_name == "linux" else None,
         backend=chosen,
         backend_version=own_cuda if chosen == "cuda" and own_cuda is not None else _backend_version(chosen, installed),
         cpu=cpu,
         os=os_name,
     )
     return _Target(variant, headers, used)
+
+
+def _has_cxx11_abi(headers: Version, platform: str, used: InstalledTorch | None) -> bool:
+    """Whether the std::string is that of C++11: of the torch that is used, or of the wheel whose headers are."""
+    if used is not None and used.cxx11_abi is not None:
+        return used.cxx11_abi
+    return not has_old_string(headers, platform)
 
 
 def _choose_backend(manifest: Manifest, installed: InstalledTorch | None, backend: str | None) -> str:

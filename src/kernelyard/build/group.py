@@ -128,7 +128,7 @@ class Group:
 def group_by_toolkit(
     project: Project, entries: Sequence[MatrixEntry], capabilities: Sequence[str]
 ) -> list[list[VariantPlan]]:
-    """Plan variants, and put together those of one toolkit.
+    """Plan variants, and put together those of one toolkit that have one std::string.
 
     Raises:
         InputError: A plan cannot be made (KY2xx).
@@ -139,14 +139,19 @@ def group_by_toolkit(
         plan = plan_variant(project, entry.variant, entry.headers, only=capabilities)
         for decision in plan.decisions:
             _logger.warning("%s: %s", plan.name, decision)
-        groups.setdefault(entry.variant.compute, []).append(plan)
+        groups.setdefault(_compute(entry.variant), []).append(plan)
     return list(groups.values())
+
+
+def _compute(variant: VariantName) -> str:
+    """Return what decides of the objects that variants share: the toolkit, and the std::string."""
+    return f"{variant.compute}-cxx98" if variant.cxx11_abi is False else variant.compute
 
 
 def _objects_folder(work: Path, plan: VariantPlan, source: PartSource) -> Path:
     # Objects of other compilers and surroundings are not for a build from a lock, nor those for another CPU.
     folder = work / "locked" if source.lock is not None else work
-    compute = VariantName.parse(plan.name).compute
+    compute = _compute(VariantName.parse(plan.name))
     return folder / (compute if source.platform == HOST else f"{compute}-{source.platform}")
 
 

@@ -17,13 +17,14 @@ from kernelyard.formats.variant import Framework, VariantName
 from kernelyard.formats.versions import Version
 from kernelyard.project.sources import Project
 from kernelyard.toolchain.matrix_rules import known_rules, team_rules
-from kernelyard.toolchain.parts import known_cuda
+from kernelyard.toolchain.parts import known_cuda, known_torch
 
 __all__ = [
     "MatrixEntry",
     "default_cuda",
     "default_names",
     "has_left",
+    "has_old_string",
     "matrix",
     "matrix_of",
     "rules_of",
@@ -141,7 +142,10 @@ def _of_backend(
     versions = _framework_versions(settings, rules, backend)
     framework = manifest.framework_of(backend)
     variants = [
-        (_variant(framework, version, backend, toolkit, platform), headers)
+        (
+            _variant(framework, version, backend, toolkit, platform, old_string=has_old_string(headers, platform)),
+            headers,
+        )
         for toolkit in toolkits
         for version, headers in versions
         if framework != "torch" or toolkit is None or toolkit.major in (rules.torch[headers].cuda or ())
@@ -160,11 +164,17 @@ def _of_backend(
 
 
 def _variant(
-    framework: Framework, version: Version, backend: str, toolkit: Version | None, platform: str
+    framework: Framework, version: Version, backend: str, toolkit: Version | None, platform: str, *, old_string: bool
 ) -> VariantName:
     cpu, os = platform.split("-")
-    cxx11_abi = True if framework == "torch" else None
+    cxx11_abi = not old_string if framework == "torch" else None
     return VariantName(framework, version, cxx11_abi, backend, toolkit, cpu, os)
+
+
+def has_old_string(headers: Version, platform: str) -> bool:
+    """Whether the wheels of a torch have the std::string from before C++11."""
+    pin = known_torch().get(f"{headers.major}.{headers.minor}", {})
+    return platform.partition("-")[0] in pin.get("old-string", ())
 
 
 def _left_out(variant: VariantName, rules: MatrixRules) -> str | None:

@@ -184,7 +184,7 @@ def plan_variant(
         stable_abi=None if stable is None else str(stable),
         tvm_ffi=version if table == "tvm-ffi" else None,
         definitions=_definitions(stable) if table == "torch" else (),
-        backend_definitions=_backend_definitions(variant.backend, table),
+        backend_definitions=_backend_definitions(variant, table),
         binding=_plan_binding(project, settings, table, path),
         groups=tuple(groups),
         decisions=tuple(decisions),
@@ -338,10 +338,14 @@ def _definitions(stable: Version | None) -> tuple[str, ...]:
     return tuple(definitions)
 
 
-def _backend_definitions(backend: str, table: str) -> tuple[str, ...]:
-    kernel = f"{backend.upper()}_KERNEL"
-    of_torch = {"cuda": ("USE_CUDA=1",), "rocm": ("USE_ROCM=1",), "xpu": ("USE_XPU",)}.get(backend, ())
-    return (kernel, *of_torch) if table == "torch" else (kernel,)
+def _backend_definitions(variant: VariantName, table: str) -> tuple[str, ...]:
+    kernel = f"{variant.backend.upper()}_KERNEL"
+    if table != "torch":
+        return (kernel,)
+    of_torch = {"cuda": ("USE_CUDA=1",), "rocm": ("USE_ROCM=1",), "xpu": ("USE_XPU",)}.get(variant.backend, ())
+    # Of all sources: those without torch may hand a std::string to those with it.
+    old_string = ("_GLIBCXX_USE_CXX11_ABI=0",) if variant.cxx11_abi is False else ()
+    return (kernel, *of_torch, *old_string)
 
 
 def _compiled(sources: Iterable[str], place: Place, compilable: tuple[str, ...]) -> tuple[str, ...]:

@@ -87,6 +87,14 @@ def test_a_kernel_of_which_nothing_can_be_built_is_refused_with_all_reasons() ->
     )
 
 
+def test_a_reason_that_many_variants_have_is_told_once() -> None:
+    with pytest.raises(InputError) as caught:
+        select(entries('["cuda"]', STABLE, '[general.cuda]\nminver = "14.0"'), [])
+    assert caught.value.what == (
+        "nothing can be built here: 11 variants: general.cuda.minver or maxver leaves this toolkit out"
+    )
+
+
 @pytest.mark.parametrize(
     ("toolkit", "framework", "bounds", "said"),
     [

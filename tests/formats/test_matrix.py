@@ -77,6 +77,7 @@ def test_narrowings_of_several_files_add_up() -> None:
     [
         ('[torch."2.99"]\ndefault = true\n', "KY206", "team.toml:1:8: torch.2.99", "known are 2.10, 2.11"),
         ('[cuda."12.5"]\n', "KY206", "team.toml:1:7: cuda.12.5", "known are 12.4, 13.0"),
+        ("[cuda.12.4]\n", "KY206", "team.toml:1:7: cuda.12", 'write the version in quotes: cuda."12.4"'),
         ("[cuda.latest]\n", "KY206", "team.toml:1:7: cuda.latest", ""),
         ('[torch."2.11"]\ndefualt = true\n', "KY203", "team.toml:2:1: torch.2.11.defualt", "did you mean `default`?"),
         ('[torch."2.11"]\ncuda = ["13"]\n', "KY205", "team.toml:2:9: torch.2.11.cuda[0]", ""),

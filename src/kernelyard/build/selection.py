@@ -109,8 +109,7 @@ def select(
         _refuse_left_out(entries)
         usable = tuple(entry for entry in entries if entry.obstacle is None and entry.by_default)
         if not usable:
-            obstacles = "; ".join(f"{entry.name}: {entry.obstacle}" for entry in entries)
-            raise InputError("KY402", f"nothing can be built here: {obstacles or 'the matrix is empty'}")
+            raise InputError("KY402", f"nothing can be built here: {_reasons(entries) or 'the matrix is empty'}")
         return usable
     kept = _by_properties(entries, asked)
     if asked.this_machine:
@@ -281,6 +280,15 @@ def _preferred(entries: Sequence[MatrixEntry]) -> tuple[MatrixEntry, ...]:
     possible = tuple(entry for entry in entries if entry.obstacle is None)
     usual = tuple(entry for entry in possible if entry.by_default)
     return usual or possible
+
+
+def _reasons(entries: Iterable[MatrixEntry]) -> str:
+    """Return why variants cannot be built, each reason once."""
+    names: dict[str, list[str]] = {}
+    for entry in entries:
+        if entry.obstacle is not None:
+            names.setdefault(entry.obstacle, []).append(entry.name)
+    return "; ".join(f"{some[0] if len(some) == 1 else f'{len(some)} variants'}: {why}" for why, some in names.items())
 
 
 def _refuse_impossible(entries: Sequence[MatrixEntry]) -> None:

@@ -152,11 +152,19 @@ def _versions(
         of_one = inner.table(name)
         version = inner.parse((*inner.key, name), name, Version)
         if version is not None and known is not None and version not in known:
-            shown = ", ".join(map(str, sorted(known)))
-            inner.report("KY206", name, f"{_NOUN[member]} {version} is not known", f"known are {shown}")
+            inner.report("KY206", name, f"{_NOUN[member]} {version} is not known", _hint(inner, name, known))
         elif of_one is not None and version is not None:
             found[version] = read(of_one)
     return found
+
+
+def _hint(table: Table, name: str, known: Mapping[Version, object]) -> str:
+    """Return what is known; or, of `cuda.12.4` without quotes, which is a table in a table, how it is written."""
+    members = table.members[name]
+    minor = next((member for member in members if member.isdecimal()), None) if isinstance(members, dict) else None
+    if minor is not None:
+        return f'write the version in quotes: {table.key[-1]}."{name}.{minor}"'
+    return f"known are {', '.join(map(str, sorted(known)))}"
 
 
 _NOUN = {"torch": "torch", "cuda": "CUDA"}

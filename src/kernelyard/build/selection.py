@@ -202,7 +202,7 @@ def _toolkits_hint(entries: Iterable[MatrixEntry], asked: VersionRange) -> str:
     found = {entry.variant.backend_version for entry in entries if entry.variant is not None}
     known = sorted(toolkit for toolkit in found if toolkit is not None)
     if not known:
-        return "the kernel has no variants for CUDA"
+        return "there are no variants for CUDA"
     _, bound = asked.clauses[0]
     older = [toolkit for toolkit in known if toolkit.major == bound.major and toolkit <= bound]
     serves = f"a variant for CUDA {older[-1]} serves it too; " if older and asked.names_one else ""

@@ -67,12 +67,16 @@ def show(folder: Path, *, selection: Selection, as_json: bool) -> None:
     """Print what would be compiled how, for each variant of the kernel in FOLDER."""
     from kernelyard.build.matrix import matrix_of, rules_of
     from kernelyard.build.selection import select
+    from kernelyard.build.this_machine import capabilities_here
     from kernelyard.project.plan import plan_variant
     from kernelyard.project.sources import read_project
 
     project = read_project(folder)
     chosen = select(matrix_of(project), selection, rules=rules_of(project))
-    plans = [plan_variant(project, entry.variant, entry.headers) for entry in chosen if entry.variant is not None]
+    only = capabilities_here() if selection.this_machine else ()
+    plans = [
+        plan_variant(project, entry.variant, entry.headers, only=only) for entry in chosen if entry.variant is not None
+    ]
     if as_json:
         emit_json([plan.to_json() for plan in plans])
     else:

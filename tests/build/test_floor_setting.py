@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -116,6 +117,15 @@ def test_what_wants_a_newer_c_plus_plus_library_needs_the_whole_system(
     call = "int other() { if (answer() == 3) std::__throw_bad_array_new_length(); return 21; }\n"
     (root / "csrc" / "other.cpp").write_text(f'#include "answer.h"\n{text}{call}')
     assert built(root, source, NEWER).entry.facts.glibc == Version("2.34")
+
+
+@pytest.mark.parametrize("other", [["--locked"], ["--on", "dask://127.0.0.1:1"]])
+def test_the_option_is_for_trying_and_for_nothing_that_others_rely_on(
+    kernelyard: Callable[..., subprocess.CompletedProcess[str]], sample: Callable[[str], Path], other: list[str]
+) -> None:
+    done = kernelyard("build", sample("tiny"), "--floor", NEWER, *other)
+    assert done.returncode == 2
+    assert "take the floor from kernelyard.toml" in done.stderr
 
 
 def test_a_lock_has_the_floor_and_is_outdated_by_another(sample: Callable[[str], Path], source: PartSource) -> None:

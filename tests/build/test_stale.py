@@ -10,13 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from kernelyard.build.built import remove_stale
 from kernelyard.build.matrix import has_left
 from kernelyard.build.project import build_project
 from kernelyard.check import UnfitError
+from kernelyard.errors import CheckError
 from kernelyard.formats.editions import read_manifest
 from kernelyard.formats.variant import VariantName
 from kernelyard.hub.folder import FolderHub
-from kernelyard.project.sources import Project
+from kernelyard.project.sources import Project, read_project
+from kernelyard.publish.push import push_project
 from kernelyard.toolchain.parts import PartSource
 
 Sample = Callable[[str], Path]
@@ -189,6 +192,25 @@ def test_has_left_by_the_manifest(tmp_path: Path, framework: str, general: str, 
     head = '[general]\nname = "gray"\nversion = 1\nedition = 5\nlicense = "MIT"\nbackends = ["cpu", "cuda"]\n'
     manifest = read_manifest(f"{head}{general}\n{framework}\n")
     assert has_left(Project(tmp_path, manifest), VariantName.parse(variant)) is left
+
+
+@pytest.mark.compile
+@pytest.mark.network
+def test_what_a_project_leaves_out_of_its_matrix_goes_and_is_not_published(
+    built_tiny: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = tmp_path / "tiny"
+    shutil.copytree(built_tiny, root)
+    name = "torch-stable-abi211-cpu-x86_64-linux"
+    remove_stale(read_project(root), "x86_64-linux")
+    assert names(root) == [name]
+    (root / "kernelyard.toml").write_text('[matrix.only]\nplatforms = ["aarch64-linux"]\n')
+    with pytest.raises(CheckError, match="the matrix no longer has this variant") as caught:
+        push_project(root, tmp_path / "hub")
+    assert caught.value.code == "KY524"
+    remove_stale(read_project(root), "x86_64-linux")
+    assert caplog.messages == [f"removing build/{name}: it is no longer a variant of this kernel"]
+    assert not (root / "build" / name).exists()
 
 
 def test_nothing_in_build_is_nothing_to_remove(root: Path, build: Build) -> None:

@@ -43,7 +43,7 @@ def chosen(
 ) -> Sequence[str]:
     head = f'[general]\nname = "gray"\nversion = 1\nedition = 5\nlicense = "MIT"\nbackends = {backends}\n'
     entries = matrix(read_manifest(f"{head}{framework}\n"), platform=system.platform)
-    return [entry.name for entry in select(entries, selection, system=system)]
+    return [entry.name for entry in select(entries, replace(selection, machine=system))]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from kernelyard.build import selection
+from kernelyard.author import interpreter
 from kernelyard.cli.variants import command
 from kernelyard.formats.versions import Version
 from kernelyard.load.system import System, Torch
@@ -100,7 +100,7 @@ def test_a_selection_is_what_is_listed(say: Say) -> None:
 
 def test_this_machine_is_told_from_the_torch_here(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
     system = System("x86_64", "linux", Version("2.36"), (3, 12), torch=Torch("2.13.0+cpu"))
-    monkeypatch.setattr(selection, "describe_system", lambda: system)
+    monkeypatch.setattr(interpreter, "describe_system", lambda: system)
     assert [row.split()[0] for row in say("--this-machine").splitlines()[1:]] == [CPU]
 
 

@@ -206,7 +206,7 @@ def test_a_build_for_one_machine_is_not_published(project: Path, hub: Path, sour
 def test_a_variant_that_the_manifest_no_longer_has_is_refused(project: Path, hub: Path) -> None:
     edit(project / "build.toml", 'backends = ["cpu", "cuda"]', 'backends = ["cuda"]')
     error = refused(project, hub)
-    assert (error.code, error.what) == ("KY524", "the manifest no longer has this variant")
+    assert (error.code, error.what) == ("KY524", "the matrix no longer has this variant")
 
 
 def test_a_variant_that_was_built_elsewhere_is_published_as_it_is(project: Path, hub: Path) -> None:

@@ -28,7 +28,8 @@ class Selection:
         backend: Names of backends.
         torch: Ranges of torch that a variant is to run with; one for the stable ABI runs with all later ones too.
         cuda: Ranges of the toolkit; only variants for CUDA are meant then, unless ``backend`` names others.
-        this_machine: Only what the torch in this environment and the GPUs that it sees need.
+        this_machine: Only what a torch and the GPUs that it sees need.
+        machine: These; None for those of this process.
     """
 
     globs: tuple[str, ...] = ()
@@ -36,6 +37,7 @@ class Selection:
     torch: tuple[VersionRange, ...] = ()
     cuda: tuple[VersionRange, ...] = ()
     this_machine: bool = False
+    machine: System | None = None
 
     @classmethod
     def parse(
@@ -46,6 +48,7 @@ class Selection:
         torch: Iterable[str] = (),
         cuda: Iterable[str] = (),
         this_machine: bool = False,
+        machine: System | None = None,
     ) -> Selection:
         """Read what was typed.
 
@@ -58,6 +61,7 @@ class Selection:
             tuple(_range(text, "torch") for text in torch),
             tuple(_range(text, "cuda") for text in cuda),
             this_machine=this_machine,
+            machine=machine,
         )
 
     def __bool__(self) -> bool:
@@ -86,7 +90,6 @@ def select(
     *,
     rules: MatrixRules | None = None,
     cuda: Version | None = None,
-    system: System | None = None,
 ) -> tuple[MatrixEntry, ...]:
     """Return the entries that are asked for; where nothing is, what is built by default.
 
@@ -98,7 +101,6 @@ def select(
         selection: What is asked for; globs over names stand for a selection of these.
         rules: What the matrix was made by; None for those of the package alone.
         cuda: The toolkit that is built with by default; None for the usual one.
-        system: The machine that ``this_machine`` means; None for this one.
 
     Raises:
         InputError: Nothing is what is asked for (KY401), or only what cannot be built here, or nothing can, or the
@@ -113,7 +115,7 @@ def select(
         return usable
     kept = _by_properties(entries, asked)
     if asked.this_machine:
-        return (variant_for(system or describe_system(), matching(kept, Selection(globs=asked.globs))),)
+        return (variant_for(asked.machine or describe_system(), matching(kept, Selection(globs=asked.globs))),)
     if asked.globs:
         return _unique(entry for glob in asked.globs for entry in _by_glob(kept, glob))
     _refuse_impossible(kept)

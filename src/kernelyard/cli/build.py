@@ -146,7 +146,8 @@ def command(
             folder,
             source=source,
             variants=selection,
-            capabilities=checked_capabilities(capabilities) or (capabilities_here() if selection.this_machine else ()),
+            capabilities=checked_capabilities(capabilities)
+            or (capabilities_here(selection.machine) if selection.this_machine else ()),
             jobs=jobs,
             locked=locked,
             cached=not no_cache,

@@ -73,7 +73,7 @@ def show(folder: Path, *, selection: Selection, as_json: bool) -> None:
 
     project = read_project(folder)
     chosen = select(matrix_of(project), selection, rules=rules_of(project))
-    only = capabilities_here() if selection.this_machine else ()
+    only = capabilities_here(selection.machine) if selection.this_machine else ()
     plans = [
         plan_variant(project, entry.variant, entry.headers, only=only) for entry in chosen if entry.variant is not None
     ]

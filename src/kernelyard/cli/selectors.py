@@ -38,7 +38,7 @@ def selectors(verb: str, *, this_machine: bool = True) -> Callable[[Function], F
             click.option(
                 "--this-machine",
                 is_flag=True,
-                help=f"{verb} the variant that the torch in this environment loads here, for the GPUs that are here.",
+                help=f"{verb} the variant that the torch at hand loads here, for the GPUs that are here.",
             )
         )
 
@@ -55,7 +55,15 @@ def selectors(verb: str, *, this_machine: bool = True) -> Callable[[Function], F
         ) -> Any:
             from kernelyard.build.selection import Selection
 
-            selection = Selection.parse(globs=globs, backend=backend, torch=torch, cuda=cuda, this_machine=this_machine)
+            machine = None
+            if this_machine:
+                # The torch that `shell` and `run` take, too: of the active environment where this Python has none.
+                from kernelyard.author.interpreter import find_interpreter
+
+                machine = find_interpreter().system
+            selection = Selection.parse(
+                globs=globs, backend=backend, torch=torch, cuda=cuda, this_machine=this_machine, machine=machine
+            )
             return function(*arguments, selection=selection, **others)
 
         decorated: Any = selected

@@ -199,7 +199,7 @@ def _refuse_outdated(project: Project, built: FolderHub) -> None:
         if variant.metadata.sources is None:
             continue  # built elsewhere
         if has_left(project, name):
-            what = "the manifest no longer has this variant"
+            what = "the matrix no longer has this variant"
             raise CheckError("KY524", what, hint="run `kernelyard build` again, or remove its folder", place=place)
         entries = {entry.name: entry for entry in matrix_of(project, platform=name.platform or "x86_64-linux")}
         entry = entries.get(variant.name)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,6 +16,7 @@ from kernelyard.hub.folder import FolderHub
 from kernelyard.hub.protocol import Publication
 from kernelyard.hub.static import DirectoryReader, StaticHub
 from kernelyard.hub.transfer import Patience
+from tests.hub import hugging_face_server
 
 
 class Server(SimpleHTTPRequestHandler):
@@ -109,3 +111,19 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[Server], None
     answers: dict[str, Callable[[Server], None]] = {}
     monkeypatch.setattr(Server, "broken", answers)
     return answers
+
+
+@pytest.fixture
+def hugging_face(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[hugging_face_server.Hub]:
+    """Serve an empty Hugging Face Hub, and keep the user's own token and address out."""
+    for name in os.environ:
+        if name.startswith(("HF_", "HUGGING")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf-home"))
+    # The library has read these when it was imported. The server speaks LFS, and not Xet.
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_PROGRESS_BARS", True)
+    running = hugging_face_server.run()
+    yield running.hub
+    running.stop()

@@ -15,20 +15,29 @@ from kernelyard.formats.index import Index
 from kernelyard.formats.wanted import Wanted
 from kernelyard.hub import Publication, PublishingHub, Revision
 from kernelyard.hub.folder import FolderHub
+from kernelyard.hub.hugging_face import HuggingFaceHub
+from kernelyard.hub.hugging_face_access import Settings
 from kernelyard.hub.mirror import Selection, mirror
 from kernelyard.hub.protocol import ConflictError
 from kernelyard.hub.static import DirectoryReader, StaticHub
 from kernelyard.hub.verify import verify_hub
+from tests.hub.hugging_face_server import TOKEN
 
 Built = Callable[..., FolderHub]
 REPO = "org/gray"
 
 
-@pytest.fixture(params=["static"])
+@pytest.fixture(params=["static", "hugging-face"])
 def hub(request: pytest.FixtureRequest, tmp_path: Path) -> PublishingHub:
     """Return an empty hub of each kind."""
+
+    def hugging_face() -> PublishingHub:
+        served = request.getfixturevalue("hugging_face")
+        return HuggingFaceHub(Settings(served.endpoint, TOKEN))
+
     kinds: dict[str, Callable[[], PublishingHub]] = {
         "static": lambda: StaticHub(DirectoryReader(tmp_path / "hub")),
+        "hugging-face": hugging_face,
     }
     return kinds[request.param]()
 

@@ -278,11 +278,11 @@ def test_a_redirect_never_leaves_tls() -> None:
     from urllib.error import URLError
     from urllib.request import Request
 
-    from kernelyard.hub.http import _SafeRedirects
+    from kernelyard.hub.http import SafeRedirects
 
     def follow(origin: str, target: str) -> str | None:
         start = Request(origin)  # noqa: S310 - nothing is opened
-        request = _SafeRedirects().redirect_request(start, BytesIO(), 302, "Found", HTTPMessage(), target)
+        request = SafeRedirects().redirect_request(start, BytesIO(), 302, "Found", HTTPMessage(), target)
         return request.full_url if request else None
 
     assert follow("https://a.example/x", "https://b.example/x") == "https://b.example/x"

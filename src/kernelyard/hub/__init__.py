@@ -6,6 +6,7 @@ A new kind is one module that implements :mod:`kernelyard.hub.protocol`, and one
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from kernelyard.errors import EnvironmentProblemError, InputError, Place
@@ -19,21 +20,18 @@ def open_hub(location: str | Path | None = None) -> Hub:
     """Return the hub at a location; nothing is read from it yet, except to see what a folder holds.
 
     Args:
-        location: A folder (a static hub, or a ``build/`` folder), ``file://``, ``http://`` or ``https://``. None stands
-            for the environment variable ``KERNELYARD_HUB``.
+        location: A folder (a static hub, or a ``build/`` folder), ``file://``, ``http://`` or ``https://``; ``hf://``
+            for the Hugging Face Hub, as is its address (``HF_ENDPOINT``). None stands for the environment variable
+            ``KERNELYARD_HUB``, and where that is not set for the Hugging Face Hub.
 
     Raises:
-        InputError: No location is known, or it is of an unknown kind (KY506).
+        InputError: The location is of an unknown kind (KY506).
         EnvironmentProblemError: A folder cannot be looked into (KY502).
     """
     if location is None:
         location = os.environ.get("KERNELYARD_HUB", "")
         if not location:
-            raise InputError(
-                "KY506",
-                "no hub was named, and this version of Kernelyard cannot use the Hugging Face Hub yet",
-                hint="pass hub= (or --hub), or set KERNELYARD_HUB to a folder or an http(s) address",
-            )
+            location = "hf://"
     if isinstance(location, str) and "://" in location:
         return _open_address(location)
     return _open_folder(absolute_path(location, code="KY506"))
@@ -48,6 +46,9 @@ def _open_address(address: str) -> Hub:
         if slash and host in {"", "localhost"}:
             return _open_folder(absolute_path("/" + unquote(path), code="KY506"))
         raise InputError("KY506", f"not the address of a local folder: {address!r}", hint="write file:///the/folder")
+    found = _open_hugging_face(scheme.lower(), address, rest)
+    if found is not None:
+        return found
     if scheme.lower() in {"http", "https"}:
         from kernelyard.hub.http import HttpReader
         from kernelyard.hub.static import StaticHub
@@ -58,8 +59,24 @@ def _open_address(address: str) -> Hub:
     raise InputError(
         "KY506",
         f"not an address of a hub: {without_password(address)!r}",
-        hint="known are folders, file://, http:// and https://",
+        hint="known are folders, file://, http://, https:// and hf://",
     )
+
+
+def _open_hugging_face(scheme: str, address: str, rest: str) -> Hub | None:
+    """Return the Hugging Face Hub, if an address is its: by its own scheme, or the address that it is asked at."""
+    if scheme not in {"hf", "http", "https"} or (scheme == "hf" and rest.strip("/")):
+        return None
+    from kernelyard.hub.hugging_face import HuggingFaceHub
+    from kernelyard.hub.hugging_face_access import DEFAULT_ENDPOINT, Settings
+
+    settings = Settings.from_environment()
+    if scheme == "hf" or address.rstrip("/") in {settings.endpoint, DEFAULT_ENDPOINT}:
+        own = settings.endpoint if scheme == "hf" else address.rstrip("/")
+        # The token is for the endpoint that the user has set, and for no other.
+        token = settings.token if own == settings.endpoint else None
+        return HuggingFaceHub(replace(settings, endpoint=own, token=token))
+    return None
 
 
 def _open_folder(path: Path) -> Hub:

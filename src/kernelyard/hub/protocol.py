@@ -171,6 +171,8 @@ class Publication:
         expected: The id that the branch is at as far as the publisher knows, None where it does not exist yet, or
             :data:`ANY`. What the index keeps was read from there, so nothing may have come in between.
         message: One line for people: the title of a commit. Empty for the hub's own words.
+        beside: Path -> a local file, of what is for people and no part of what is verified: ``README.md``,
+            ``benchmarks/...``. Hubs that are trees have it there; others leave it out.
     """
 
     repo: str
@@ -179,6 +181,7 @@ class Publication:
     branch: str
     expected: str | None = ANY
     message: str = ""
+    beside: Mapping[str, Path] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

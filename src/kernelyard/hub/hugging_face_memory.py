@@ -1,0 +1,99 @@
+"""What was read of commits on a Hugging Face Hub: a commit never changes, so that it is not asked for again.
+
+A small file for each revision, where what is seen of hubs is kept (:mod:`kernelyard.hub.memory`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import stat
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelyard.errors import KernelyardError
+from kernelyard.formats.fields import canonical_json, parse_json_object
+from kernelyard.hub.hugging_face_tree import Listing
+from kernelyard.hub.memory import Memory
+from kernelyard.store import open_regular
+
+__all__ = ["Kept", "Revisions"]
+
+_FORMAT = 1
+_logger = logging.getLogger("kernelyard.hub")
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A revision: the published index, or the listing of a commit that has none."""
+
+    document: bytes | None = None
+    listing: Listing | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Revisions:
+    """The revisions that were read from one hub.
+
+    Attributes:
+        root: The folder of the files; it is made when something is first kept.
+        location: Of the hub.
+    """
+
+    root: Path
+    location: str
+
+    @classmethod
+    def default(cls, location: str) -> Revisions:
+        """Return the user's; raises what :meth:`Memory.default` does."""
+        return cls(Memory.default().root.parent / "revisions", location)
+
+    def read(self, repo: str, id_: str) -> Kept | None:
+        """Return what is kept of a revision; None for nothing."""
+        path = self._path(repo, id_)
+        try:
+            with open_regular(path) as file:
+                if _is_of_others(os.fstat(file.fileno())):
+                    return None
+                content = file.read()
+            fields = parse_json_object(content, code="KY507", path=str(path))
+            named = (fields.required("format", int), fields.required("kernel", str), fields.required("revision", str))
+            if named != (_FORMAT, repo, id_):
+                return None
+            document = fields.optional("document", str)
+            if document is not None:
+                return Kept(document=document.encode())
+            return Kept(listing=Listing.from_json(fields.table("listing"), path=str(path)))
+        except (OSError, KernelyardError):
+            # Lost, or of another program: the hub is asked again.
+            return None
+
+    def write(self, repo: str, id_: str, kept: Kept) -> None:
+        """Keep a revision."""
+        path = self._path(repo, id_)
+        content = {
+            "format": _FORMAT,
+            "kernel": repo,
+            "revision": id_,
+            "document": None if kept.document is None else kept.document.decode(),
+            "listing": None if kept.listing is None else kept.listing.to_json(),
+        }
+        aside = path.with_name(f".{uuid.uuid4().hex}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            aside.write_bytes(canonical_json(content))
+            aside.chmod(0o600)
+            aside.replace(path)
+        except OSError as error:
+            _logger.debug("what was read of %s cannot be kept: %s", repo, error)
+
+    def _path(self, repo: str, id_: str) -> Path:
+        digest = hashlib.sha256(f"{self.location}\n{repo}\n{id_}".encode()).hexdigest()
+        return self.root / f"{digest[:32]}.json"
+
+
+def _is_of_others(found: os.stat_result) -> bool:
+    """Whether somebody else may have written a file: in a folder that users share it vouches for nothing."""
+    return found.st_uid != os.getuid() or bool(found.st_mode & (stat.S_IWGRP | stat.S_IWOTH))

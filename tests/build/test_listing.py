@@ -88,6 +88,18 @@ def test_what_the_next_build_removes_is_told(root: Path, states: States) -> None
     assert states()["torch-cuda"] == (None, "of look-up version 3; the next build removes it")
 
 
+def test_what_a_narrowed_matrix_leaves_out_is_removed_by_the_next_build_too(
+    sample: Callable[[str], Path], root: Path, source: PartSource
+) -> None:
+    tiny = sample("tiny")
+    shutil.copytree(root / "build" / "torch-cpu", tiny / "build" / "torch-stable-abi211-cpu-x86_64-linux")
+    (tiny / "kernelyard.toml").write_text('[matrix.only]\nplatforms = ["aarch64-linux"]\n')
+    (cpu,) = [one for one in list_variants(read_project(tiny), source, Selection()) if one.in_build is not None]
+    assert (cpu.obstacle or "").startswith("`only.platforms` of ")
+    assert cpu.in_build is not None
+    assert str(cpu.in_build) == "the next build removes it"
+
+
 def test_what_is_for_another_platform_is_listed_with_how_to_see_it(
     sample: Callable[[str], Path], root: Path, source: PartSource
 ) -> None:

@@ -194,6 +194,14 @@ def test_a_toolkit_of_the_machine_is_the_default_of_each_torch() -> None:
     assert names(chosen) == full(range(8, 10), "cu128")
 
 
+@pytest.mark.parametrize("asked", [Selection.parse(torch=["2.13"]), Selection.parse(backend=["cuda", "cpu"])])
+def test_other_options_do_not_pass_over_a_toolkit_that_cannot_be_used(asked: Selection) -> None:
+    found = entries('["cuda", "cpu"]', FULL, '[general.cuda]\nminver = "13.0"', cuda="12.8")
+    with pytest.raises(InputError, match="the CUDA toolkit that was asked for cannot be used") as caught:
+        select(found, asked, cuda=Version("12.8"))
+    assert caught.value.code == "KY402"
+
+
 @pytest.mark.parametrize(
     ("framework", "asked", "what", "hint"),
     [

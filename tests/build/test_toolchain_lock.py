@@ -29,6 +29,7 @@ from kernelyard.build.toolchain_lock import (
     check_request,
     lock_command,
     locked_names,
+    make_lock,
     read_lock,
     replaced_lock,
     requests,
@@ -41,6 +42,7 @@ from kernelyard.formats.versions import Version
 from kernelyard.project.plan import plan_variant
 from kernelyard.project.sources import read_project
 from kernelyard.toolchain.host import Tools
+from kernelyard.toolchain.parts import PartSource
 from kernelyard.toolchain.trust import known_packages, known_trees, known_wheels
 
 #: Takes the digest of a lock, or None.
@@ -172,6 +174,15 @@ def test_what_is_locked_may_be_asked_for_by_more_than_names(sample: Callable[[st
     asked = requests(project, "x86_64-linux", Selection.parse(cuda=["12"]))
     assert list(asked) == ["torch-stable-abi211-cu124-x86_64-linux"]
     assert asked["torch-stable-abi211-cu124-x86_64-linux"].cuda == Version("12.4")
+
+
+@pytest.mark.network
+def test_a_lock_keeps_patterns_and_of_other_options_what_they_come_to(
+    sample: Callable[[str], Path], source: PartSource
+) -> None:
+    root = sample("tiny")
+    assert make_lock(root, source, selection=Selection.parse(backend=["cpu"])).selection == (CPU,)
+    assert make_lock(root, source, selection=["*-cpu-*"]).selection == ("*-cpu-*",)
 
 
 def test_a_lock_of_now_is_current() -> None:

@@ -26,7 +26,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from kernelyard.build.project import build_project
 from kernelyard.formats.versions import Version
 from kernelyard.store import Store
 from kernelyard.toolchain.assemble import Toolchain, assemble
+from kernelyard.toolchain.local_cuda import toolkit_at
 from kernelyard.toolchain.parts import PartSource, known_torch
 
 HERE = Path(__file__).resolve().parent
@@ -111,13 +112,15 @@ class Row:
         step: Its letter.
         what: In words.
         seconds: From start to end.
-        peak: The most memory of all its processes together, in bytes; None where it was not looked at.
+        cpu: Seconds of processors, of all its processes.
+        peak: The most memory of all its processes together, in bytes.
     """
 
     step: str
     what: str
     seconds: float
-    peak: int | None = None
+    cpu: float
+    peak: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +185,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--python", default=sys.executable, help="one with a CUDA build of torch; this one by default")
     parser.add_argument("--kernel", action="append", choices=["lean", "heavy", "many"], help="only this one")
     parser.add_argument("--capability", action="append", metavar="X.Y", help="compile for it; 8.0 and 9.0 by default")
+    parser.add_argument("--cuda-home", help="take this toolkit in place of the one that Kernelyard fetches")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="compilers at the same time")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     options = parser.parse_args()
@@ -195,7 +199,7 @@ def measure(kernel: Kernel, folder: Path, options: argparse.Namespace) -> list[R
     project = write_project(kernel, folder / "project", options.capability)
     theirs = Version(torch_version(options.python))
     release = f"{theirs.major}.{theirs.minor}"
-    source = PartSource(Store.default())
+    source = part_source(options)
     torch = [Version(pin["version"]) for pin in known_torch().values() if pin["cuda"] == CUDA]
     toolchain = assemble(source, backend="cuda", cuda=Version(CUDA), torch=torch)
     one = f"torch{release.replace('.', '')}-*-cu130-*"
@@ -203,7 +207,7 @@ def measure(kernel: Kernel, folder: Path, options: argparse.Namespace) -> list[R
 
     def build(*arguments: str) -> Callable[[], None]:
         program = Path(sysconfig.get_path("scripts")) / "kernelyard"
-        command = [program, "build", project, "--jobs", str(options.jobs), *arguments]
+        command = [program, "build", project, *common(options), *arguments]
         return lambda: run(command) and None
 
     def cold() -> None:
@@ -212,16 +216,17 @@ def measure(kernel: Kernel, folder: Path, options: argparse.Namespace) -> list[R
 
     def extension(sources: Sequence[str], name: str) -> Row:
         progress(f"{kernel.name}: {name}")
+        before = cpu_seconds()
         seconds, peak = cpp_extension(kernel, folder, sources, toolchain, options)
-        return Row(name, "", seconds, peak)
+        return Row(name, "", seconds, cpu_seconds() - before, peak)
 
     def timed(step: str, what: str, work: Callable[[], None]) -> Row:
         progress(f"{kernel.name}: {what}")
         with memory_watch() as peak:
-            started = time.monotonic()
+            started, before = time.monotonic(), cpu_seconds()
             work()
-            seconds = time.monotonic() - started
-        return Row(step, what, seconds, peak())
+            seconds, cpu = time.monotonic() - started, cpu_seconds() - before
+        return Row(step, what, seconds, cpu, peak())
 
     warm_caches = build("--variant", one, "--no-cache")
     warm_caches()  # headers of every torch are read once, for both sides
@@ -247,8 +252,20 @@ def measure(kernel: Kernel, folder: Path, options: argparse.Namespace) -> list[R
         "a": f"`cpp_extension`, as the tutorial has it, torch {release}, one variant",
         "a'": "`cpp_extension`, the very sources that are used here",
     }
-    a, a_same = (Row(row.step, names[row.step], row.seconds, row.peak) for row in (a, a_same))
+    a, a_same = (replace(row, what=names[row.step]) for row in (a, a_same))
     return [a, a_same, b, c, c_bare, d, d_cached, e, nvcc, same]
+
+
+def part_source(options: argparse.Namespace) -> PartSource:
+    """Return what provides toolkits and headers."""
+    home = toolkit_at(options.cuda_home) if options.cuda_home else None
+    return PartSource(Store.default(), cuda_home=home)
+
+
+def common(options: argparse.Namespace) -> list[str]:
+    """Return the arguments that all builds have."""
+    toolkit = ["--cuda-home", options.cuda_home] if options.cuda_home else []
+    return ["--jobs", str(options.jobs), *toolkit]
 
 
 def in_this_process(project: Path, variant: str, options: argparse.Namespace) -> Callable[[], None]:
@@ -257,7 +274,7 @@ def in_this_process(project: Path, variant: str, options: argparse.Namespace) ->
     def build() -> None:
         build_project(
             project,
-            source=PartSource(Store.default()),
+            source=part_source(options),
             variants=[variant],
             capabilities=options.capability[-1:],
             jobs=options.jobs,
@@ -278,12 +295,11 @@ def measure_many(folder: Path, options: argparse.Namespace) -> list[str]:
     def build(what: str, *arguments: str) -> tuple[float, int, int]:
         progress(f"many: {what}")
         program = Path(sysconfig.get_path("scripts")) / "kernelyard"
-        command = [program, "build", project, "--jobs", str(options.jobs), "--no-cache", "--json", *arguments]
-        before = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+        command = [program, "build", project, *common(options), "--no-cache", "--json", *arguments]
+        before = cpu_seconds()
         with memory_watch() as peak:
             variants = json.loads(run(command))
-        cpu = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) - before
-        return cpu, peak(), max(variant["compiled"] for variant in variants)
+        return cpu_seconds() - before, peak(), max(variant["compiled"] for variant in variants)
 
     one, peak, compiled = build(f"{SOURCES} sources for one torch", "--variant", oldest)
     edit(project / "torch_binding.cpp")
@@ -433,6 +449,12 @@ def torch_version(python: str) -> str:
     return version.partition("+")[0]
 
 
+def cpu_seconds() -> float:
+    """Return the seconds of processors of this process and of all that have ended of those that it started."""
+    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in usage)
+
+
 @contextmanager
 def memory_watch() -> Iterator[Callable[[], int]]:
     """Watch the memory of all processes below this one; yield what tells the most of it, in bytes."""
@@ -470,10 +492,8 @@ def memory_below(root: int) -> int:
 
 def markdown(name: str, rows: Sequence[Row]) -> str:
     """Return two tables: what each step took, and what the targets are."""
-    lines = [f"`{name}`:", "", "| | | seconds | memory, GB |", "|---|---|---|---|"]
-    for row in rows:
-        peak = f"{row.peak / 1e9:.1f}" if row.peak else ""
-        lines.append(f"| {row.step} | {row.what} | {row.seconds:.1f} | {peak} |")
+    lines = [f"`{name}`:", "", "| | | seconds | CPU seconds | memory, GB |", "|---|---|---|---|---|"]
+    lines += [f"| {row.step} | {row.what} | {row.seconds:.1f} | {row.cpu:.1f} | {row.peak / 1e9:.1f} |" for row in rows]
     by_step = {row.step: row for row in rows}
     lines += ["", "| | is | at most | |", "|---|---|---|---|", *(target.line(by_step) for target in TARGETS[name])]
     return "\n".join(lines)

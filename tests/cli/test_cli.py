@@ -352,8 +352,11 @@ def test_push_of_edited_sources_ends_with_1_and_says_what_to_run(kernelyard: Run
     ]
 
 
-@pytest.mark.parametrize(("arguments", "code"), [([], "KY506"), (["--hub", "https://example.org/hub"], "KY509")])
-def test_push_goes_to_a_folder_only(kernelyard: Run, sample: Sample, arguments: list[str], code: str) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["--hub", "hub", "--create-pr"], "KY506"), (["--hub", "https://example.org/hub"], "KY509")],
+)
+def test_push_says_what_a_hub_cannot_do(kernelyard: Run, sample: Sample, arguments: list[str], code: str) -> None:
     done = kernelyard("push", sample("tiny"), *arguments)
     assert done.returncode == 2
     assert f"[{code}]" in done.stderr

@@ -16,7 +16,7 @@ __all__ = ["command"]
 @click.option("--output", "-o", required=True, type=click.Path(path_type=Path), help="The file to write.")
 @click.option("--version", "versions", metavar="SPEC", multiple=True, help="1, or '>=1.1,<1.3'; all by default.")
 @click.option("--variant", "variants", metavar="GLOB", multiple=True, help="Only these variants; all by default.")
-@click.option("--hub", metavar="URL_OR_PATH", help="The hub; KERNELYARD_HUB by default.")
+@click.option("--hub", metavar="URL_OR_PATH", help="The hub; by default KERNELYARD_HUB, then the Hugging Face Hub.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
 def command(
     repos: tuple[str, ...],

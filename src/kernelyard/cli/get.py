@@ -14,7 +14,7 @@ __all__ = ["command"]
 @click.option("--version", metavar="SPEC", help="N for the newest of version N, X.Y.Z, or a range: '>=1.1,<1.3'.")
 @click.option("--revision", help="A branch, a tag, or a revision's id or the beginning of it.")
 @click.option("--backend", help="Only variants of this backend, such as cpu.")
-@click.option("--hub", metavar="URL_OR_PATH", help="The hub; KERNELYARD_HUB by default.")
+@click.option("--hub", metavar="URL_OR_PATH", help="The hub; by default KERNELYARD_HUB, then the Hugging Face Hub.")
 @click.option("--trust-remote-code", is_flag=True, help="Load native code from a hub that is not a folder of yours.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(

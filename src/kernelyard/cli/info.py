@@ -21,7 +21,7 @@ __all__ = ["command"]
 @click.argument("what", metavar="ORG/NAME_OR_PATH")
 @click.option("--version", metavar="SPEC", help="N, X.Y.Z, or a range such as '>=1.1,<1.3'; the newest by default.")
 @click.option("--revision", help="A branch, a tag, or a revision's id or the beginning of it.")
-@click.option("--hub", metavar="URL_OR_PATH", help="The hub; KERNELYARD_HUB by default.")
+@click.option("--hub", metavar="URL_OR_PATH", help="The hub; by default KERNELYARD_HUB, then the Hugging Face Hub.")
 @click.option("--json", "as_json", is_flag=True, help="Print all of it as JSON.")
 def command(what: str, version: str | None, revision: str | None, hub: str | None, *, as_json: bool) -> None:
     """Say what a kernel is: on a hub, or in a folder that there is. Nothing of it is downloaded or run."""

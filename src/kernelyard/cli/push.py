@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from kernelyard.cli.output import emit_json, size_text
 from kernelyard.errors import InputError
 
 if TYPE_CHECKING:
+    from kernelyard.hub import Hub
     from kernelyard.publish import Pushed
 
 __all__ = ["command"]
@@ -19,7 +19,7 @@ __all__ = ["command"]
 
 @click.command("push")
 @click.argument("folder", default=".", type=click.Path(path_type=Path))
-@click.option("--hub", metavar="URL_OR_PATH", help="The hub; KERNELYARD_HUB by default.")
+@click.option("--hub", metavar="URL_OR_PATH", help="The hub; by default KERNELYARD_HUB, then the Hugging Face Hub.")
 @click.option("--repo", metavar="ORG/NAME", help="Where on the hub; general.hub.repo-id of the manifest by default.")
 @click.option("--release", metavar="X.Y.Z", help="Make it a release, with the tag vX.Y.Z, which is never moved.")
 @click.option(
@@ -29,6 +29,8 @@ __all__ = ["command"]
 @click.option(
     "--accept-api-changes", is_flag=True, help="Let a release's number rise less than the public API has changed."
 )
+@click.option("--create-pr", is_flag=True, help="Open a pull request on the Hugging Face Hub.")
+@click.option("--private", is_flag=True, help="Make the repository, if it is made, a private one.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
@@ -40,6 +42,8 @@ def command(
     *,
     replace_all: bool,
     accept_api_changes: bool,
+    create_pr: bool,
+    private: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -51,9 +55,9 @@ def command(
     from kernelyard.publish import push_project
     from kernelyard.publish.keys import read_key
 
-    if not (hub or os.environ.get("KERNELYARD_HUB")):
-        raise InputError("KY506", "no hub is named", hint="pass --hub FOLDER, or set KERNELYARD_HUB to a folder")
     target = open_hub(hub)
+    if create_pr or private:
+        _set_hugging_face(target, create_pr=create_pr, private=private)
     if not isinstance(target, PublishingHub):
         hint = "publishing goes to a folder of its own, which any web server can serve"
         raise InputError("KY506", f"cannot publish to {target.location}", hint=hint)
@@ -76,6 +80,16 @@ def command(
             click.echo(line)
     else:
         _print(pushed)
+
+
+def _set_hugging_face(target: Hub, *, create_pr: bool, private: bool) -> None:
+    from kernelyard.hub.hugging_face import HuggingFaceHub
+
+    if not isinstance(target, HuggingFaceHub):
+        option = "--create-pr" if create_pr else "--private"
+        raise InputError("KY506", f"{target.location} has no use for {option}", hint=f"push without {option}")
+    target.create_pr = create_pr
+    target.private = True if private else target.private
 
 
 def _json(pushed: Pushed) -> dict[str, object]:
@@ -117,6 +131,8 @@ def _print(pushed: Pushed) -> None:
     release = f", release {pushed.release}," if pushed.release else ""
     said = "is now" if pushed.changed else "was already"
     sizes = f"{size_text(pushed.size)}, {size_text(pushed.sent)} sent"
+    if pushed.pull_request:
+        said = "would be"
     click.echo(f"{pushed.repo} {pushed.branch}{release} {said} {pushed.revision[:12]}: {sizes}, in")
     for name in pushed.variants:
         click.echo(f"  {name}")

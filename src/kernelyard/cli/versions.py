@@ -18,7 +18,7 @@ __all__ = ["command"]
 
 @click.command("versions")
 @click.argument("what", metavar="ORG/NAME_OR_PATH")
-@click.option("--hub", metavar="URL_OR_PATH", help="The hub; KERNELYARD_HUB by default.")
+@click.option("--hub", metavar="URL_OR_PATH", help="The hub; by default KERNELYARD_HUB, then the Hugging Face Hub.")
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON, with a verdict for each variant.")
 def command(what: str, hub: str | None, *, as_json: bool) -> None:
     """List all versions and releases of a kernel, and what of each runs on this machine. Nothing is downloaded.

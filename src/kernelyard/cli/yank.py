@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from kernelyard.cli.output import emit_json
@@ -17,7 +15,7 @@ __all__ = ["command"]
 @click.argument("release", metavar="X.Y.Z")
 @click.option("--reason", help="Why, in one line; it is shown to whoever has the release.")
 @click.option("--undo", is_flag=True, help="Take a withdrawal back.")
-@click.option("--hub", metavar="URL_OR_PATH", help="The hub; KERNELYARD_HUB by default.")
+@click.option("--hub", metavar="URL_OR_PATH", help="The hub; by default KERNELYARD_HUB, then the Hugging Face Hub.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(repo: str, release: str, reason: str | None, hub: str | None, *, undo: bool, as_json: bool) -> None:
     """Withdraw a release: ranges of versions pass it over from now on. By a lock or by its name it stays loadable."""
@@ -25,8 +23,6 @@ def command(repo: str, release: str, reason: str | None, hub: str | None, *, und
 
     if undo == (reason is not None):
         raise click.UsageError("give either --reason TEXT or --undo")
-    if not (hub or os.environ.get("KERNELYARD_HUB")):
-        raise InputError("KY506", "no hub is named", hint="pass --hub, or set KERNELYARD_HUB")
     target = open_hub(hub)
     if not isinstance(target, PublishingHub):
         raise InputError("KY506", f"nothing can be withdrawn from {target.location}", hint="name the hub with --hub")

@@ -283,15 +283,19 @@ def _stale(publication: Publication, present: dict[str, TreeFile], previous: Ind
         # A new branch begins with what is on the main one, which may be builds of another version.
         own |= {path.split("/")[1] for path in present if path.startswith(f"{BUILD}/")}
     before = {entry.path for entry in previous.files} if previous else set()
-    benchmarks = any(path.startswith("benchmarks/") for path in publication.beside)
+    benchmarks = any(_is_benchmark(path) for path in publication.beside)
 
     def goes(path: str) -> bool:
         folder, _, rest = path.partition("/")
         if folder == BUILD and "/" in rest:
             return rest.partition("/")[0] in own
-        return path in before or (benchmarks and folder == "benchmarks")
+        return path in before or (benchmarks and _is_benchmark(path))
 
     return [path for path in present if path not in wanted and goes(path)]
+
+
+def _is_benchmark(path: str) -> bool:
+    return path.startswith("benchmarks/benchmark") and path.endswith(".py")
 
 
 def _tag(

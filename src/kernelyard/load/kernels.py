@@ -87,7 +87,7 @@ def get_kernel(
             ``"1.1.2"`` for the newest such release that has a variant for this machine. Give this or ``revision``.
         revision: A branch, a tag, a revision's id or the beginning of one.
         backend: Only a variant for this backend (``cpu``, ``cuda``) will do; None takes the best for this machine.
-        hub: A folder or an address; None stands for ``KERNELYARD_HUB``.
+        hub: A folder or an address; None stands for ``KERNELYARD_HUB``, then the Hugging Face Hub.
         trust_remote_code: Consent to run what a hub hands out that is not in the user's own file system.
 
     Returns:

@@ -22,6 +22,7 @@ from kernelyard.hub.protocol import Publication
 from kernelyard.project.plan import plan_variant
 from kernelyard.project.sources import Project, read_project
 from kernelyard.publish.api_changes import Comparison, check_step, compare_with_last
+from kernelyard.publish.card import files_for_people
 from kernelyard.publish.schemas import with_schemas
 from kernelyard.publish.whole import whole_state
 
@@ -87,7 +88,8 @@ def push_project(
         dry_run: Whether to say what would be done, and do nothing.
 
     Raises:
-        InputError: No repository is named (KY521), or the release is none of this version (KY525).
+        InputError: No repository is named (KY521), the release is none of this version (KY525), or the card cannot be
+            filled (KY527).
         MissingError: Nothing has been built (KY522).
         CheckError: A variant is not fit to be published (KY421), or was built from another version (KY523)
             or other sources (KY524); or the release exists with other content (KY513), or its number says less than
@@ -120,6 +122,7 @@ def push_project(
         contents=state.contents,
         branch=branch,
         expected=base.id if base is not None else None,
+        beside=files_for_people(project, repo, built.variants[0].path),
     )
     own = [variant for variant in state.index.variants if variant.name not in state.kept]
     pushed = Pushed(

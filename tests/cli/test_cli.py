@@ -210,14 +210,14 @@ def test_build_tells_progress_on_stderr_and_results_on_stdout(kernelyard: Run, s
     done = kernelyard("build", "tiny", "--variant", CPU, "--jobs", "2", cwd=root.parent)
     assert done.returncode == 0, done.stderr
     head, row = done.stdout.splitlines()
-    assert head.split() == ["variant", "size", "time", "digest"]
+    assert head.split() == ["variant", "size", "compilers", "objects", "cached", "sha256"]
     assert row.split()[0] == CPU
     assert "configuring cpu\n" in done.stderr
-    assert "[5/5] linking extension.so\n" in done.stderr
+    assert f"[5/5] linking {CPU}\n" in done.stderr
     assert f"checked {CPU}: " in done.stderr
     done = kernelyard("build", "tiny", "--variant", CPU, "--json", cwd=root.parent)
     (result,) = json.loads(done.stdout)
-    assert result.keys() == {"variant", "path", "id", "digest", "size", "seconds"}
+    assert result.keys() == {"variant", "path", "id", "digest", "size", "compiled", "cached", "seconds"}
     assert result["variant"] == CPU
     assert result["path"] == str(root / "build" / CPU)
     assert result["id"] == json.loads((root / "build" / CPU / "metadata.json").read_bytes())["id"]

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 TOKEN, READER, EXPIRED = "hf_writer", "hf_reader", "hf_expired"
 #: Files of at least so many bytes, and those of these kinds, go to LFS.
@@ -100,6 +100,8 @@ class Hub:
     requests: list[str] = field(default_factory=list)
     authorizations: list[tuple[str, str | None]] = field(default_factory=list)
     troubles: list[tuple[str, Callable[[Handler], None]]] = field(default_factory=list)
+    #: Whether small files are handed out behind a redirect on the same host, which does not name the commit again.
+    caches: bool = False
     endpoint: str = ""
     cdn: str = ""
 
@@ -391,8 +393,15 @@ class Handler(BaseHTTPRequestHandler):
             self.hub.objects[blob.sha256] = blob.content
             where = {"Location": f"{self.hub.cdn}/objects/{blob.sha256}", "ETag": f'"{blob.sha256}"'}
             self.answer(b"", 302, {**headers, **linked, **where})
+        elif self.hub.caches:
+            where = f"/api/resolve-cache/kernels/{name}/{id_}/{quote(path)}"
+            self.answer(b"", 307, {**headers, "Location": where})
         else:
             self.answer(blob.content, headers={**headers, "ETag": f'"{blob.oid}"', "Content-Type": "text/plain"})
+
+    def cached(self, name: str, revision: str, path: str) -> None:
+        if (repo := self.repo(name)) is not None:
+            self.answer(repo.commits[revision].tree[path].content, headers={"Content-Type": "text/plain"})
 
     def objects(self, oid: str) -> None:
         # A file store that is given a token it does not know refuses, as S3 does.
@@ -426,6 +435,7 @@ ROUTES = (
     ("POST", rf"{_API}/commit/(?P<revision>[^/]+)", "commit"),
     ("POST", rf"/kernels/{_KERNEL}\.git/info/lfs/objects/batch", "batch"),
     ("GET|HEAD", rf"/kernels/{_KERNEL}/resolve/(?P<revision>[^/]+)/(?P<path>.+)", "resolve"),
+    ("GET|HEAD", rf"/api/resolve-cache/kernels/{_KERNEL}/(?P<revision>[^/]+)/(?P<path>.+)", "cached"),
     ("PUT", r"/upload/(?P<oid>[0-9a-f]+)", "upload"),
     ("POST", r"/verify", "verify"),
     ("GET|HEAD", r"/objects/(?P<oid>[0-9a-f]+)", "objects"),

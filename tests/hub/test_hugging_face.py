@@ -222,6 +222,23 @@ def test_the_token_goes_to_the_hub_and_to_no_other_host(
     assert {sent for line, sent in hugging_face.authorizations if " /objects/" not in line} == {f"Bearer {READER}"}
 
 
+@pytest.mark.parametrize("parts", [1, 100], ids=["small-index", "index-in-lfs"])
+@pytest.mark.parametrize("caches", [False, True])
+def test_the_commit_is_known_behind_redirects(hugging_face: Hub, tmp_path: Path, parts: int, *, caches: bool) -> None:
+    own = uuid.uuid4().hex
+    files = variant("gray", f"own = {own!r}\n", **{f"part{number}.py": f"x = {number}\n" for number in range(parts)})
+    id_ = publish(hugging_face, tmp_path / "build", files)
+    assert hugging_face.repos[REPO].commits[id_].tree["build/index.json"].lfs == (parts == 100)
+    hugging_face.repos[REPO].private = True
+    hugging_face.caches = caches
+    hub = HuggingFaceHub(Settings(hugging_face.endpoint, READER))
+    found = hub.resolve(REPO, version=1)
+    assert found.id == id_
+    for entry in found.index.variants[0].files:
+        hub.fetch_file(found, "torch-universal", entry, tmp_path / "got" / entry.path)
+        assert (tmp_path / "got" / entry.path).read_bytes() == files[entry.path]
+
+
 @pytest.mark.parametrize(
     ("token", "settings", "code", "hint"),
     [

@@ -129,7 +129,7 @@ def plan(hub: HuggingFaceHub, publication: Publication) -> tuple[str, ...]:
     lines += [f"delete {path}" for path in work.stale]
     if work.commits:
         to = "a pull request for" if hub.create_pr else "branch"
-        lines.append(f"commit to {to} {publication.branch}, after {(work.at or 'its beginning')[:12]}")
+        lines.append(f"commit to {to} {publication.branch}, after {work.at[:12] if work.at else 'its beginning'}")
     if work.card is not None:
         lines.append(f"commit to branch {_MAIN}: {work.card}")
     if work.tag is not None:
@@ -439,9 +439,13 @@ def _api(hub: HuggingFaceHub, repo: str) -> Iterator[HfApi]:
     if settings.offline:
         what = "the Hugging Face Hub may not be asked: HF_HUB_OFFLINE is set"
         raise EnvironmentProblemError("KY532", what, hint="unset it", place=Place(hub.location))
+    if settings.token is None:
+        what = f"publishing to {repo} needs a token, and there is none"
+        hint = "log in with `hf auth login`, or set HF_TOKEN"
+        raise EnvironmentProblemError("KY531", what, hint=hint, place=Place(hub.location))
     transport: Any = errors.HTTPError  # type: ignore[attr-defined]
     try:
-        yield HfApi(settings.endpoint, token=settings.token or False, library_name="kernelyard")
+        yield HfApi(settings.endpoint, token=settings.token, library_name="kernelyard")
     except errors.HfHubHTTPError as error:
         raise _refusal(hub, repo, error) from error
     except (EnvironmentProblemError, MissingError):

@@ -394,8 +394,8 @@ class Handler(BaseHTTPRequestHandler):
             where = {"Location": f"{self.hub.cdn}/objects/{blob.sha256}", "ETag": f'"{blob.sha256}"'}
             self.answer(b"", 302, {**headers, **linked, **where})
         elif self.hub.caches:
-            where = f"/api/resolve-cache/kernels/{name}/{id_}/{quote(path)}"
-            self.answer(b"", 307, {**headers, "Location": where})
+            location = f"/api/resolve-cache/kernels/{name}/{id_}/{quote(path)}"
+            self.answer(b"", 307, {**headers, "Location": location})
         else:
             self.answer(blob.content, headers={**headers, "ETag": f'"{blob.oid}"', "Content-Type": "text/plain"})
 

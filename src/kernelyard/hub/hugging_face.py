@@ -1,4 +1,4 @@
-"""The Hugging Face Hub. Specification: ``docs/formats/hub.md``, section "The Hugging Face Hub".
+"""The Hugging Face Hub. Specification: ``docs/hugging-face.md``.
 
 A kernel is a repository of type ``kernel``; a revision is a commit. Reading asks once for the index, whose answer names
 the commit, and once for each file.

@@ -283,13 +283,19 @@ def test_who_may_not_publish_is_told(hugging_face: Hub, make: Make, token: str |
     assert "v1" not in hugging_face.repos[REPO].branches
 
 
-def test_without_the_library_publishing_says_what_to_install(
-    hugging_face: Hub, make: Make, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("version", [None, "1.33.0", "2.2.0"])
+def test_without_a_library_that_can_publish_it_says_what_to_install(
+    hugging_face: Hub, make: Make, monkeypatch: pytest.MonkeyPatch, version: str | None
 ) -> None:
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    if version is None:
+        monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    else:
+        monkeypatch.setattr(huggingface_hub, "__version__", version)
     with pytest.raises(EnvironmentProblemError) as caught:
         client(hugging_face).publish(make("one"))
     assert caught.value.code == "KY533"
+    assert caught.value.hint == "install kernelyard[hf]"
+    assert writes(hugging_face) == []
 
 
 def test_a_file_that_changes_while_it_is_sent_is_not_published(hugging_face: Hub, make: Make, tmp_path: Path) -> None:

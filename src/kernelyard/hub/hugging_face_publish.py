@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["plan", "publish", "yank"]
 
+#: The first huggingface_hub that commits to repositories of type kernel.
+_OLDEST = "2.3.0"
 _CARD = "README.md"
 _MAIN = "main"
 #: Operations of one commit; what is more goes before it where no index names it yet.
@@ -431,11 +433,16 @@ def _title(index: Index) -> str:
 def _api(hub: HuggingFaceHub, repo: str) -> Iterator[HfApi]:
     """Give the library to a block, whose failures are told as ours."""
     settings = hub.access.settings
+    from packaging.version import Version
+
     try:
-        from huggingface_hub import HfApi, errors
+        from huggingface_hub import HfApi, __version__, errors
     except ImportError:
         what = "publishing to the Hugging Face Hub goes through huggingface_hub, which is not installed"
         raise EnvironmentProblemError("KY533", what, hint="install kernelyard[hf]") from None
+    if Version(__version__) < Version(_OLDEST):
+        what = f"huggingface_hub {__version__} cannot publish kernels; from {_OLDEST} on it can"
+        raise EnvironmentProblemError("KY533", what, hint="install kernelyard[hf]")
     if settings.offline:
         what = "the Hugging Face Hub may not be asked: HF_HUB_OFFLINE is set"
         raise EnvironmentProblemError("KY532", what, hint="unset it", place=Place(hub.location))

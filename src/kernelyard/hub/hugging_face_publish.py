@@ -187,11 +187,9 @@ def _work(hub: HuggingFaceHub, publication: Publication) -> _Work:
         hint = "look at what was published, then push again"
         raise ConflictError("KY512", what, hint=hint, place=Place(hub.location))
     tag, moved = _tag(hub, refs, publication, changes=bool(additions or stale), at=at)
-    before: list[_Addition] = []
-    if len(additions) + len(stale) > _BATCH and not hub.create_pr:
-        new = [one for one in additions if one.path.startswith(f"{BUILD}/") and not _is_in(one.path, present)]
-        before = new[: len(additions) + len(stale) - _BATCH]
-        additions = [one for one in additions if one not in before]
+    before = [] if hub.create_pr else _ahead(additions, len(additions) + len(stale) - _BATCH, present)
+    sent_before = {one.path for one in before}
+    additions = [one for one in additions if one.path not in sent_before]
     known = {file.sha256 for file in present.values()}
     entries = {one.entry for one in (*before, *additions) if one.entry is not None}
     return _Work(
@@ -238,10 +236,16 @@ def _previous(hub: HuggingFaceHub, refs: Refs | None, at: str | None, branch: st
         return None
 
 
-def _is_in(path: str, present: dict[str, TreeFile]) -> bool:
-    """Whether the folder of a variant, or the very file, is there already."""
-    folder = "/".join(path.split("/")[:2])
-    return any(one == path or one.startswith(f"{folder}/") for one in present)
+def _ahead(additions: list[_Addition], count: int, present: dict[str, TreeFile]) -> list[_Addition]:
+    """Return files, as many as are too many for one commit, of variants that the branch does not have at all yet."""
+    taken = {tuple(path.split("/")[:2]) for path in present}
+    new = [one for one in additions if one.path != INDEX and _variant_of(one.path) not in {None, *taken}]
+    return new[: max(0, count)]
+
+
+def _variant_of(path: str) -> tuple[str, ...] | None:
+    parts = path.split("/")
+    return tuple(parts[:2]) if parts[0] == BUILD else None
 
 
 def _has(file: TreeFile | None, content: bytes) -> bool:

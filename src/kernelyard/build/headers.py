@@ -9,7 +9,7 @@ from pathlib import Path
 __all__ = ["headers_read"]
 
 
-def headers_read(objects: Path, ninja: Path) -> tuple[Path, ...]:
+def headers_read(objects: Path, ninja: Path, *, below: Path | None = None) -> tuple[Path, ...]:
     """Return the sources and headers of all objects of a configured folder, by the paths that compilers took.
 
     Objects of an earlier configuration do not count. Paths are absolute, and may have ``..`` and links in them.
@@ -17,21 +17,28 @@ def headers_read(objects: Path, ninja: Path) -> tuple[Path, ...]:
     Args:
         objects: The folder, in which they have been compiled.
         ninja: The program.
+        below: Only those whose paths begin with this folder's; None for all.
 
     Raises:
         OSError: It cannot be run.
         subprocess.CalledProcessError: It cannot read its records.
     """
+
+    def whole(name: str) -> str:
+        return name if name.startswith("/") else f"{objects}/{name}"
+
     entries = json.loads((objects / "compile_commands.json").read_bytes())
-    current = {objects / entry["output"] for entry in entries}
+    current = {whole(entry["output"]) for entry in entries}
     said = subprocess.run([ninja, "-C", objects, "-t", "deps"], capture_output=True, check=True).stdout.decode(
         errors="surrogateescape"
     )
-    found, counts = {Path(entry["file"]): None for entry in entries}, False
+    # As texts: a matrix has tens of thousands of lines here, and most are of few headers.
+    found, counts = {entry["file"]: None for entry in entries}, False
     for line in said.splitlines():
         if line.startswith("    "):
             if counts:
-                found[objects / line[4:]] = None
+                found[line[4:]] = None
         elif line:
-            counts = objects / line.rpartition(": #deps ")[0] in current
-    return tuple(found)
+            counts = whole(line.rpartition(": #deps ")[0]) in current
+    start = "" if below is None else f"{below}/"
+    return tuple(Path(path) for path in map(whole, found) if path.startswith(start))

@@ -36,7 +36,7 @@ def used_files(
     if ninja is not None:
         # Of Ninja, `root/../x.h` is told as `x.h` beside it: all that the repository may have counts.
         top, others = repository_top(root), tuple(parts)
-        read = (path for path in headers_read(objects, ninja) if path.is_relative_to(top))
+        read = headers_read(objects, ninja, below=top)
         found.update(path for path in read if not any(path.is_relative_to(part) for part in others))
     made = root / Path(GENERATED_FOLDER).parts[0]
     return tuple(sorted(path for path in found if not Path(os.path.normpath(path)).is_relative_to(made)))

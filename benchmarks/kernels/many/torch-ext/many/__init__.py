@@ -1,0 +1,3 @@
+from ._ops import ops
+
+add_scaled = ops.add_scaled

@@ -201,6 +201,46 @@ def test_a_file_that_is_not_the_one_of_the_commit_is_refused(hugging_face: Hub, 
     assert caught.value.code == "KY503"
 
 
+@pytest.mark.parametrize("path", ["build/torch-universal/../../../x", "/etc/passwd", "build/torch-cpu/\x00", "C:/x"])
+def test_a_listing_that_names_what_is_outside_is_refused(hugging_face: Hub, path: str) -> None:
+    hugging_face.make(REPO).put("v1", {**below("torch-universal", variant("gray", "x = 1\n")), path: b"x"})
+    entry = {"type": "file", "path": path, "size": 1, "oid": "0" * 40}
+    hugging_face.troubles.append(("/tree/", lambda handler: handler.answer([entry])))
+    with pytest.raises(EnvironmentProblemError) as caught:
+        open_hub().resolve(REPO, version=1)
+    assert caught.value.code == "KY502"
+
+
+@pytest.mark.parametrize("answer", [b"{}", b"[1]", b'[{"type": "file"}]', b"nonsense", b'{"branches": 1, "tags": []}'])
+@pytest.mark.parametrize("what", ["/tree/", "/refs", "/commits/"])
+def test_nonsense_is_told(hugging_face: Hub, answer: bytes, what: str) -> None:
+    repo = hugging_face.make(REPO)
+    id_ = repo.put("v1", below("torch-universal", variant("gray", "x = 1\n")))
+    repo.put("v1", below("torch-universal", variant("gray", "x = 2\n")))
+    hugging_face.troubles.append((what, lambda handler: handler.answer(answer)))
+    with pytest.raises(EnvironmentProblemError) as caught:
+        open_hub().resolve(REPO, revision=id_[:12])
+    assert caught.value.code == "KY502"
+
+
+def test_a_next_page_elsewhere_does_not_get_the_token(hugging_face: Hub) -> None:
+    hugging_face.make(REPO).put("v1", below("torch-universal", variant("gray", "x = 1\n")))
+    link = {"Link": f'<{hugging_face.cdn}/more>; rel="next"'}
+    hugging_face.troubles.append(("/tree/", lambda handler: handler.answer([], headers=link)))
+    with pytest.raises(EnvironmentProblemError, match="the next page is said to be elsewhere"):
+        HuggingFaceHub(Settings(hugging_face.endpoint, READER)).resolve(REPO, version=1)
+    assert not [line for line in hugging_face.requests if "/more" in line]
+
+
+def test_an_endless_index_is_refused(hugging_face: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(hugging_face, tmp_path / "build", six_files(1))
+    for module in ("transfer", "hugging_face_access"):
+        monkeypatch.setattr(f"kernelyard.hub.{module}.LARGEST_DOCUMENT", 500)
+    with pytest.raises(InputError) as caught:
+        open_hub().resolve(REPO, version=1)
+    assert caught.value.code == "KY507"
+
+
 def test_files_that_differ_from_the_publishers_own_digest_are_refused(hugging_face: Hub) -> None:
     files = variant("gray", "x = 1\n", digest="sha256") | {"__init__.py": b"x = 2\n"}
     hugging_face.make(REPO).put("v1", below("torch-universal", files))
@@ -386,9 +426,8 @@ from kernelyard.hub.hugging_face_access import Settings
 ours = Settings.from_environment()
 assert "huggingface_hub" not in sys.modules
 from huggingface_hub import constants
-from huggingface_hub.utils import build_hf_headers
-sent = build_hf_headers().get("authorization")
-theirs = [constants.ENDPOINT, sent and sent.removeprefix("Bearer "), constants.HF_HUB_OFFLINE]
+from huggingface_hub.utils._headers import get_token_to_send
+theirs = [constants.ENDPOINT, get_token_to_send(None), constants.HF_HUB_OFFLINE]
 print(json.dumps([[ours.endpoint, ours.token, ours.offline], theirs]))
 """
 

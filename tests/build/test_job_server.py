@@ -106,6 +106,34 @@ def test_what_sources_took_last_time_is_remembered(work: Path, tmp_path: Path) -
     assert all(4 << 20 < costs.memory(f"cpu/{out}") < 200 << 20 for out in kinds)
 
 
+def test_what_takes_longest_is_first(work: Path, tmp_path: Path) -> None:
+    costs = Costs(work / "costs.json")
+    for name, seconds in {"a.cpp.o": 3.0, "b.cpp.o": 9.0, "c.cpp.o": 5.0}.items():
+        costs.record(f"cpu/{name}", Cost(1 << 20, seconds))
+    with JobServer(work, costs, jobs=1, limits=meminfo(tmp_path, 64 * GIB)) as server:
+        # One runs while the others ask.
+        assert server.asking == 9
+        first = start(work, server, "good", "first.cpp.o")
+        while not list(work.glob("cpu/objects/running/*")):
+            assert first.poll() is None
+        compile_all(work, server, dict.fromkeys(("a.cpp.o", "b.cpp.o", "c.cpp.o"), "good"))
+        first.communicate()
+    made = sorted(work.glob("cpu/objects/*.o"), key=lambda path: path.stat().st_mtime_ns)
+    assert [path.name for path in made] == ["first.cpp.o", "b.cpp.o", "c.cpp.o", "a.cpp.o"]
+
+
+def test_of_what_nobody_knows_device_code_is_first_and_the_file_with_the_id_last(tmp_path: Path) -> None:
+    costs = Costs(tmp_path / "costs.json")
+    names = [
+        "cu130/CMakeFiles/torch211.dir/cmake/variants/torch211/extension_name.cpp.o",
+        "cu130/CMakeFiles/kernel.a.dir/p/plain.cpp.o",
+        "cu130/CMakeFiles/torch211.dir/p/binding.cpp.o",
+        "cu130/CMakeFiles/kernel.a.dir/p/a.cu.o",
+    ]
+    seconds = [costs.seconds(name) for name in names]
+    assert seconds == sorted(set(seconds))
+
+
 def test_one_always_runs(work: Path, tmp_path: Path) -> None:
     with JobServer(work, Costs(work / "costs.json"), jobs=2, limits=meminfo(tmp_path, 0)) as server:
         done = compile_all(work, server, {"a.cpp.o": "good", "b.cu.o": "good"})

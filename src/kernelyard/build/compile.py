@@ -91,7 +91,7 @@ class Workshop:
     """What the programs of one build share.
 
     Attributes:
-        jobs: How many compilers run at the same time.
+        jobs: How many programs Ninja starts at the same time.
         lock: File descriptor of the project's lock; compilers keep it if this process is killed. None without one.
         locked_by: The digest of the `toolchain.lock` that is built by: nothing of the user's environment and, where the
             system allows it, no network is there then. None for a build with what is here.

@@ -15,6 +15,8 @@ _FORMAT = 1
 #: seen to take 2.7 GB for one architecture, a `.cpp` with `torch/extension.h` 1.4 GB.
 _UNKNOWN = {".cu": 4 << 30, ".cuh": 4 << 30}
 _UNKNOWN_HOST = 5 << 29
+#: Seconds, in relation to each other.
+_DEVICE_S, _TORCH_S, _HOST_S = 30.0, 20.0, 2.0
 #: A source grows between two builds, and what a process takes is looked at only now and then.
 _MARGIN = 1.1
 
@@ -57,6 +59,21 @@ class Costs:
             return int(peak * _MARGIN)
         suffix = Path(name.removesuffix(".o")).suffix
         return _UNKNOWN.get(suffix, _UNKNOWN_HOST)
+
+    def seconds(self, name: str) -> float:
+        """Return about how long compiling an object takes, to begin with what takes longest.
+
+        Of what nobody has compiled here device code is thought to take longest, then what is compiled for each torch.
+        """
+        known = self._costs.get(name)
+        if known is not None:
+            return known.seconds
+        if name.endswith("/extension_name.cpp.o"):
+            return 0.0
+        if name.endswith(".cu.o"):
+            return _DEVICE_S
+        target = name.partition(".dir/")[0].rpartition("/")[2]
+        return _HOST_S if target.startswith("kernel.") and target.count(".") == 1 else _TORCH_S
 
     def mean_seconds(self) -> float | None:
         """Return how long compiling an object takes on average; None where nothing is known."""

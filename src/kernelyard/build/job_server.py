@@ -3,8 +3,8 @@
 Ninja starts :mod:`kernelyard.build.launcher` in front of each compiler, and that asks here. A compiler starts when
 fewer than the allowed number are running and the memory that is really available
 (:class:`~kernelyard.build.limits.Limits`) is enough for it and for what the running ones may still take. One always
-runs, whatever is said to be available. A compiler that is killed is run again when nothing else is running: it was most
-likely the largest process when the memory ran out.
+runs, whatever is said to be available. Of those that wait the one that takes longest is first. A compiler that is
+killed is run again when nothing else is running: it was most likely the largest process when the memory ran out.
 """
 
 from __future__ import annotations
@@ -37,6 +37,11 @@ _LOOK_S = 0.2
 _LOOK_SHARE = 20
 #: Processes and threads that one compiler comes to: nvcc, a shell, cicc, ptxas, and a launcher.
 _PROCESSES = 12
+#: Seconds without a new launcher after which all that Ninja starts in the beginning have asked, and at most so many.
+_SETTLE_S = 0.03
+_LONGEST_SETTLE_S = 0.2
+#: Launchers that wait besides those that run.
+_CHOICE = 8
 #: Left free, in parts of what was available in the beginning: for the builder, Ninja and what nobody foresaw.
 _RESERVE = 20
 #: The longest path of a Unix socket, less some.
@@ -89,6 +94,8 @@ class JobServer:
         self._cached = cached
         processes = self._limits.processes_left()
         self._most = jobs if processes is None else max(1, min(jobs, processes // _PROCESSES))
+        # Each that waits is a process, and has some megabytes.
+        self._choice = _CHOICE if self._most == jobs else 0
         if self._most < jobs:
             _logger.info("at most %d compilers at a time: so many processes are allowed here", self._most)
         self._reserve = (self._limits.memory_available() or 0) // _RESERVE
@@ -96,12 +103,18 @@ class JobServer:
         self._owners: dict[str, int] = {}
         self._user = os.geteuid()
         self._numbers = 0
+        self._heard_at = self._idle_since = 0.0
         self._alone: set[str] = set()
 
     @property
     def environment(self) -> dict[str, str]:
         """What Ninja gets of it."""
         return {"KERNELYARD_JOBS": str(self._address)}
+
+    @property
+    def asking(self) -> int:
+        """How many launchers Ninja is to start at the same time: some to choose from besides those that run."""
+        return self._most + self._choice
 
     @property
     def died_alone(self) -> frozenset[str]:
@@ -150,8 +163,7 @@ class JobServer:
     def _serve(self) -> None:
         next_look = 0.0
         while True:
-            busy = any(job.running or job.waiting for job in self._jobs.values())
-            for key, _ in self._selector.select(_LOOK_S if busy else None):
+            for key, _ in self._selector.select(self._pause()):
                 if key.fileobj is self._woken:
                     return
                 if key.fileobj is self._listening:
@@ -163,6 +175,12 @@ class JobServer:
                 # On a machine with thousands of processes a look takes long.
                 next_look = now + max(_LOOK_S, _LOOK_SHARE * (time.monotonic() - now))
             self._admit()
+
+    def _pause(self) -> float | None:
+        """Return how long to wait for somebody to say something."""
+        if any(job.running for job in self._jobs.values()):
+            return _LOOK_S
+        return _SETTLE_S if any(job.waiting for job in self._jobs.values()) else None
 
     def _accept(self) -> None:
         connection, _ = self._listening.accept()
@@ -189,6 +207,7 @@ class JobServer:
             job.name = self._name(os.fsdecode(line))
             job.estimate = self._costs.memory(job.name)
             job.waiting = True
+            self._heard_at = time.monotonic()
             return
         _, peak, seconds, status, how = line.decode().split()
         job.running = False
@@ -229,8 +248,16 @@ class JobServer:
             job.connection.sendall(f"{text}\n".encode())
 
     def _admit(self) -> None:
-        waiting = [job for job in self._jobs.values() if job.waiting]
+        waiting = sorted(
+            (job for job in self._jobs.values() if job.waiting), key=lambda job: -self._costs.seconds(job.name)
+        )
         running = [job for job in self._jobs.values() if job.running]
+        # In the beginning Ninja starts several one after the other, and the first of them may be the smallest.
+        now = time.monotonic()
+        if waiting and not running and now < min(self._heard_at + _SETTLE_S, self._idle_since + _LONGEST_SETTLE_S):
+            return
+        if running or not waiting:
+            self._idle_since = now
         for job in waiting:
             if any(other.alone for other in running) or len(running) >= self._most:
                 return

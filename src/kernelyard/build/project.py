@@ -124,7 +124,7 @@ def build_project(
         had = cache.had if cache is not None else _had_nothing
         server = context.enter_context(JobServer(work, costs, jobs=most, progress=progress, cached=had))
         workshop = Workshop(
-            jobs=most,
+            jobs=server.asking,
             lock=lock,
             locked_by=locked_by.digest if locked_by is not None else None,
             environment=server.environment | (cache.environment if cache is not None else {}),

@@ -15,6 +15,7 @@ from kernelyard import get_kernel
 from kernelyard.hub.hugging_face import HuggingFaceHub
 from kernelyard.hub.hugging_face_access import Settings
 from kernelyard.publish import push_project
+from tests.conftest import Command
 from tests.hub.hugging_face_server import TOKEN, Hub
 
 pytestmark = [pytest.mark.compile, pytest.mark.network, pytest.mark.torch]
@@ -68,3 +69,36 @@ def test_the_public_loader_loads_what_was_pushed(hugging_face: Hub, pushed: str,
     assert done.returncode == 0, done.stderr
     answer, revision = json.loads(done.stdout.splitlines()[-1])
     assert (answer, revision) == (GREY, pushed)
+
+
+def test_the_commands_work_where_no_hub_is_named(
+    hugging_face: Hub, built_img2gray: Path, tmp_path: Path, kernelyard: Command
+) -> None:
+    project = shutil.copytree(built_img2gray, tmp_path / "img2gray", ignore=shutil.ignore_patterns(".kernelyard"))
+    own = {"HF_ENDPOINT": hugging_face.endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_XET": "1"}
+    own |= {"HF_TOKEN": TOKEN, "KERNELYARD_CACHE": str(tmp_path / "store"), "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+
+    def run(*arguments: str | Path) -> str:
+        done = kernelyard(*arguments, env=own)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    planned = run("push", project, "--release", "1.0.0", "--private", "--dry-run").splitlines()
+    assert planned[0] == f"make the private repository {REPO} of type kernel"
+    assert planned[-1] == "make tag v1.0.0"
+    assert hugging_face.repos == {}
+    pushed = json.loads(run("push", project, "--release", "1.0.0", "--private", "--json"))
+    assert hugging_face.repos[REPO].private
+    assert pushed["revision"] == hugging_face.repos[REPO].tags["v1.0.0"]
+    assert "1.0.0" in run("versions", REPO)
+    assert pushed["variants"][0] in run("info", REPO, "--version", "1")
+    assert run("get", REPO, "--version", "~=1.0", "--trust-remote-code")
+    requested = json.loads(run("push", project, "--create-pr", "--json"))
+    assert requested["pull-request"].startswith(f"{hugging_face.endpoint}/kernels/{REPO}/discussions/")
+    assert hugging_face.repos[REPO].branches["v1"] == pushed["revision"]
+    run("yank", REPO, "1.0.0", "--reason", "wrong results")
+    assert "withdrawn" in run("versions", REPO)
+    refused = kernelyard("get", REPO, "--version", "~=1.0", "--trust-remote-code", env=own)
+    assert (refused.returncode, "[KY501]" in refused.stderr) == (1, True)
+    run("hub", "mirror", "hf://", tmp_path / "copy", REPO)
+    run("hub", "verify", "--hub", tmp_path / "copy")

@@ -1,3 +1,5 @@
+"""Multiplies a tensor by a number."""
+
 from ._ops import ops
 
 scale = ops.scale

@@ -108,6 +108,8 @@ def test_a_cold_load_costs_one_request_or_two_and_one_for_each_file(
     # What is in the store is not fetched again, and what is known of a commit is not asked again.
     hugging_face.requests.clear()
     get_kernel(REPO, trust_remote_code=True, **request_)
+    assert asked(hugging_face) == []
+    get_kernel(REPO, trust_remote_code=True, refresh=True, **request_)
     assert len(asked(hugging_face)) == 1
     hugging_face.requests.clear()
     get_kernel(REPO, trust_remote_code=True, revision=id_)
@@ -401,8 +403,9 @@ def test_offline_nothing_is_asked_and_what_is_known_is_loaded(
     hugging_face.requests.clear()
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert get_kernel(REPO, revision=id_, trust_remote_code=True).own == own
+    assert get_kernel(REPO, version=1, trust_remote_code=True).own == own
     with pytest.raises(EnvironmentProblemError) as caught:
-        get_kernel(REPO, version=1, trust_remote_code=True)
+        get_kernel(REPO, version=2, trust_remote_code=True)
     assert caught.value.code == "KY532"
     assert hugging_face.requests == []
 

@@ -46,7 +46,9 @@ def test_a_cold_load_costs_two_requests_and_one_for_each_file(
     assert module.number == 1
     assert len(requests_made) == 2 + FILES
     assert len(set(requests_made)) == len(requests_made)
-    # What is in the store is not fetched again.
+    # What is in the store is not fetched again, and within the freshness time nothing is asked.
     requests_made.clear()
-    get_kernel("org/gray", hub=address, trust_remote_code=True, **request_)
+    assert get_kernel("org/gray", hub=address, trust_remote_code=True, **request_) is module
+    assert requests_made == []
+    get_kernel("org/gray", hub=address, trust_remote_code=True, refresh=True, **request_)
     assert len(requests_made) == 2

@@ -12,6 +12,7 @@ from http.client import HTTPException
 from typing import Any
 
 from kernelyard.errors import EnvironmentProblemError, Place
+from kernelyard.hub.offline import offline_variable
 from kernelyard.hub.static import LARGEST_DOCUMENT
 
 __all__ = ["Patience", "Transfer", "trouble"]
@@ -54,12 +55,18 @@ class Transfer:
 
     Raises:
         FileNotFoundError: The server says that there is none.
-        EnvironmentProblemError: It cannot be reached, or has trouble that does not pass (KY502); from the methods too.
+        EnvironmentProblemError: It cannot be reached, or has trouble that does not pass (KY502; from the methods
+            too), or no request may be made (KY532).
     """
 
     def __init__(
         self, open_: Callable[[str, dict[str, str]], Any], url: str, patience: Patience, *, fresh: bool = False
     ) -> None:
+        name = offline_variable()
+        if name is not None:
+            what = f"the hub may not be asked: {name} is set"
+            hint = "unset it, or ask for what has been loaded before, in the same words"
+            raise EnvironmentProblemError("KY532", what, hint=hint, place=Place(url))
         self._open = open_
         self._url = url
         self._patience = patience

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
-from kernelyard.errors import InputError, LoadError, MissingError, Place, VerificationError
+from kernelyard.errors import EnvironmentProblemError, InputError, LoadError, MissingError, Place, VerificationError
 from kernelyard.formats.facts import Facts
 from kernelyard.formats.index import Index, VariantEntry
 from kernelyard.formats.metadata import Metadata
@@ -18,9 +18,11 @@ from kernelyard.formats.variant import BACKENDS
 from kernelyard.formats.wanted import Wanted
 from kernelyard.hub import Hub, Revision, open_hub
 from kernelyard.hub.folder import BrokenVariant, FolderHub
+from kernelyard.hub.offline import offline_variable
 from kernelyard.hub.protocol import check_repo
 from kernelyard.load.choose import choose, none_fits
 from kernelyard.load.importer import import_once, imported
+from kernelyard.load.remembered import Remembered, freshness
 from kernelyard.load.rules import Candidate, Verdict
 from kernelyard.load.system import describe_system
 from kernelyard.load.verified import VerifiedTree, content_key, package_root, verify_fetched, verify_folder, vouched_by
@@ -64,6 +66,8 @@ _logger = logging.getLogger("kernelyard.load")
 _loaded: dict[str, LoadedKernel] = {}
 #: What was made for a module before its body ran, by identity. A kernel may remove its `__kernel__`, or itself.
 _described: dict[str, LoadedKernel] = {}
+#: Hubs of which a warning has told that they cannot be reached.
+_warned: set[str] = set()
 _lock = threading.Lock()
 
 
@@ -75,11 +79,15 @@ def get_kernel(
     backend: str | None = None,
     hub: str | Path | None = None,
     trust_remote_code: bool = False,
+    refresh: bool = False,
 ) -> ModuleType:
     """Fetch a kernel from a hub if it is not in the store, verify it, import it once, and return the module.
 
     Equal code is one module. Where this process has loaded it already, from whatever place, that module is returned
     as it is: its ``__kernel__`` still says where it came from the first time.
+
+    Which revision a version is at is remembered for ``KERNELYARD_FRESHNESS`` seconds (600), and for longer where the
+    hub cannot be reached, which a warning tells, or may not be asked (``KERNELYARD_OFFLINE``, ``HF_HUB_OFFLINE``).
 
     Args:
         repo_id: ``org/name``.
@@ -89,6 +97,7 @@ def get_kernel(
         backend: Only a variant for this backend (``cpu``, ``cuda``) will do; None takes the best for this machine.
         hub: A folder or an address; None stands for ``KERNELYARD_HUB``, then the Hugging Face Hub.
         trust_remote_code: Consent to run what a hub hands out that is not in the user's own file system.
+        refresh: Ask the hub, whatever is remembered of it.
 
     Returns:
         The module, or what the kernel has put in its place. Its ``__kernel__`` is the :class:`LoadedKernel`.
@@ -109,7 +118,7 @@ def get_kernel(
             f"the code of {repo_id} would come from {source.location}, and be run",
             hint="pass trust_remote_code=True (--trust-remote-code) if you trust whoever runs that hub",
         )
-    found, name = _fitting(source, check_repo(repo_id), Wanted.parse(version, revision), backend)
+    found, name = _fitting(source, check_repo(repo_id), Wanted.parse(version, revision), backend, refresh=refresh)
     entry = source.variant(found, name)
     module = imported(entry.digest)
     if module is not None:
@@ -165,21 +174,60 @@ def _check_backend(backend: str | None) -> None:
         raise InputError("KY606", f"unknown backend {backend!r}", hint=f"known are {', '.join(BACKENDS)}")
 
 
-def _fitting(source: Hub, repo: str, wanted: Wanted, backend: str | None) -> tuple[Revision, str]:
+def _fitting(source: Hub, repo: str, wanted: Wanted, backend: str | None, *, refresh: bool) -> tuple[Revision, str]:
     """Return the best revision that has a variant for this machine, and that variant's name."""
+    found, name = _remembered_or_asked(source, repo, wanted, backend, refresh=refresh)
+    if found.withdrawn is not None:
+        _logger.warning("%s was withdrawn%s", _at(found), f": {found.withdrawn}" if found.withdrawn else "")
+    return found, name
+
+
+def _remembered_or_asked(
+    source: Hub, repo: str, wanted: Wanted, backend: str | None, *, refresh: bool
+) -> tuple[Revision, str]:
+    if source.is_local:
+        return _asked(source, repo, wanted, backend)
+    remembered = Remembered.of(source, repo, wanted, backend)
+    kept = None if refresh else remembered.recall(source, freshness())
+    if kept is not None and (kept.is_fresh or offline_variable()):
+        # It may not fit any more, since torch or the GPUs may be others by now.
+        with suppress(MissingError):
+            return kept.revision, _best(_at(kept.revision), kept.revision.index.variants, backend)
+    try:
+        found, name = _asked(source, repo, wanted, backend)
+    except EnvironmentProblemError as error:
+        if kept is None or error.code != "KY502":
+            raise
+        name = _best(_at(kept.revision), kept.revision.index.variants, backend)
+        _warn_once(source.location, f"{error.what}; taken is what was there before: {_at(kept.revision)}")
+        return kept.revision, name
+    remembered.keep(found)
+    return found, name
+
+
+def _asked(source: Hub, repo: str, wanted: Wanted, backend: str | None) -> tuple[Revision, str]:
     newest: MissingError | None = None
     for found in source.candidates(repo, wanted):
-        at = f"{repo} ({f'{found.ref}, ' if found.ref else ''}revision {found.id[:12]})"
         try:
-            name = _best(at, found.index.variants, backend)
+            name = _best(_at(found), found.index.variants, backend)
         except MissingError as error:
             newest = newest or error
             continue
-        if found.withdrawn is not None:
-            _logger.warning("%s was withdrawn%s", at, f": {found.withdrawn}" if found.withdrawn else "")
         return found, name
     assert newest is not None  # noqa: S101 - there is at least one candidate
     raise newest
+
+
+def _at(found: Revision) -> str:
+    return f"{found.repo} ({f'{found.ref}, ' if found.ref else ''}revision {found.id[:12]})"
+
+
+def _warn_once(location: str, what: str) -> None:
+    with _lock:
+        if location in _warned:
+            return
+        _warned.add(location)
+    _logger.warning("%s", what)
 
 
 def _best(what: str, variants: Iterable[Candidate], backend: str | None, broken: Iterable[BrokenVariant] = ()) -> str:

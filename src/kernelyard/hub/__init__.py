@@ -54,12 +54,17 @@ def _open_address(address: str) -> Hub:
         from kernelyard.hub.static import StaticHub
 
         return StaticHub(HttpReader(address))
+    if scheme.lower().startswith("git+"):
+        from kernelyard.hub.git import GitHub
+        from kernelyard.hub.git_access import GitPlace
+
+        return GitHub(GitPlace.parse(address))
     from kernelyard.hub.http import without_password
 
     raise InputError(
         "KY506",
         f"not an address of a hub: {without_password(address)!r}",
-        hint="known are folders, file://, http://, https:// and hf://",
+        hint="known are folders, file://, http://, https://, hf:// and git+https://, git+ssh://, git+file://",
     )
 
 

@@ -10,8 +10,10 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from kernelyard.errors import EnvironmentProblemError, InputError, MissingError, Place
 from kernelyard.hub.http import without_password
@@ -81,7 +83,10 @@ class GitPlace:
             InputError: The name is none (KY504).
         """
         check_repo(repo)
-        return self.address.replace(_REPO, repo) if _REPO in self.address else f"{self.address}/{repo}"
+        url = self.address.replace(_REPO, repo) if _REPO in self.address else f"{self.address}/{repo}"
+        # Git would find it by itself, as hosts do; git-lfs does not.
+        bare = f"{url}.git"
+        return bare if self.scheme == "file" and Path(unquote(urlsplit(bare).path)).is_dir() else url
 
     def refs(self, repo: str) -> Refs:
         """Return branches, tags and withdrawn releases of a kernel, in one round trip; the reasons are not asked for.
@@ -95,12 +100,13 @@ class GitPlace:
         try:
             told = run_git("ls-remote", "--quiet", "--", url, f"{_HEADS}*", f"{_TAGS}*")
         except subprocess.CalledProcessError as error:
-            raise self._trouble(repo, error.stderr.decode("utf-8", "replace")) from None
+            raise self.trouble(repo, error.stderr.decode("utf-8", "replace")) from None
         except subprocess.TimeoutExpired:
-            raise self._trouble(repo, f"git got no answer within {_TIMEOUT_S} s") from None
+            raise self.trouble(repo, f"git got no answer within {_TIMEOUT_S} s") from None
         return _refs(repo, told, where=without_password(url))
 
-    def _trouble(self, repo: str, said: str) -> MissingError | EnvironmentProblemError:
+    def trouble(self, repo: str, said: str) -> MissingError | EnvironmentProblemError:
+        """Return what the words of git mean."""
         place = Place(without_password(self.repository(repo)))
         if _REFUSED.search(said):
             hint = "let git log in by itself: a credential helper for https, an agent's key for ssh"
@@ -112,8 +118,13 @@ class GitPlace:
         return EnvironmentProblemError("KY502", what, hint="check the address and the network, try again", place=place)
 
 
-def run_git(*arguments: str, stdin: bytes = b"") -> bytes:
+def run_git(*arguments: str, stdin: bytes = b"", also: Mapping[str, str] | None = None) -> bytes:
     """Return what git prints. It never asks the user, and no repository that we happen to stand in is meant.
+
+    Args:
+        arguments: Of git.
+        stdin: What it reads.
+        also: What it gets in its environment besides.
 
     Raises:
         EnvironmentProblemError: There is no git (KY502).
@@ -132,6 +143,7 @@ def run_git(*arguments: str, stdin: bytes = b"") -> bytes:
         "GIT_LFS_SKIP_SMUDGE": "1",
         # A host must not lead git to programs (`ext::`) or to files of the user's.
         "GIT_ALLOW_PROTOCOL": "https:ssh:file",
+        **(also or {}),
     }
     if not (environment.get("GIT_SSH_COMMAND") or environment.get("GIT_SSH")):
         environment["GIT_SSH_COMMAND"] = "ssh -o BatchMode=yes"

@@ -1,0 +1,121 @@
+"""Signatures by Sigstore, as the public kernel ecosystem makes them: ``metadata.json.sigstore`` beside each variant.
+
+The bundle signs the exact bytes of ``metadata.json``, whose digest covers the files. Who signed is an identity that an
+issuer vouched for, such as a workflow of a repository. Needs the extra ``sigstore``. Specification:
+``docs/signatures.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernelyard.errors import EnvironmentProblemError, InputError, Place, VerificationError
+
+__all__ = ["GITHUB_ACTIONS", "Identity", "verify_bundle"]
+
+GITHUB_ACTIONS = "https://token.actions.githubusercontent.com"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who may sign. The issuer and all that is given besides must be what the certificate says.
+
+    Attributes:
+        issuer: Address of the service that vouches for the signer.
+        subject: A mail address, or the address of a workflow.
+        repository: Address of the repository whose workflow signed.
+        workflow: Address of the workflow that signed, with its reference:
+            ``https://github.com/org/name/.github/workflows/build.yaml@refs/heads/main``.
+    """
+
+    issuer: str
+    subject: str | None = None
+    repository: str | None = None
+    workflow: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.issuer or not (self.subject or self.repository or self.workflow):
+            # Anybody can have an issuer vouch for them.
+            what = "an identity needs an issuer and at least one of subject, repository and workflow"
+            raise InputError("KY534", what, hint="name the repository whose workflow signs")
+
+
+def verify_bundle(
+    metadata: bytes, bundle: bytes, identities: Iterable[Identity], *, trust_root: Path | None = None, path: str = ""
+) -> None:
+    """Verify that one of the identities has signed these bytes. No request is made.
+
+    Args:
+        metadata: The exact bytes of ``metadata.json``.
+        bundle: Those of ``metadata.json.sigstore``.
+        identities: Who may sign; any one of them will do.
+        trust_root: A ``trusted_root.json``; None stands for Sigstore's public one, as that library has it on this
+            machine.
+        path: Of the bundle, for messages.
+
+    Raises:
+        InputError: No identity is given, or one of them or the trust root is not understood (KY534).
+        EnvironmentProblemError: The extra is not installed (KY535).
+        VerificationError: The bundle is malformed, or none of them has signed these bytes (KY536).
+    """
+    allowed = tuple(identities)
+    if not allowed:
+        raise InputError("KY534", "nobody is named who may sign", hint="name at least one identity")
+    place = Place(path) if path else None
+    try:
+        from sigstore.errors import Error
+        from sigstore.models import Bundle, InvalidBundle
+        from sigstore.verify import policy
+    except ImportError as error:
+        raise EnvironmentProblemError(
+            "KY535",
+            "the signature by Sigstore cannot be verified: the package sigstore is not installed",
+            hint="pip install 'kernelyard[sigstore]'",
+            place=place,
+        ) from error
+    verifier = _verifier(trust_root)
+    try:
+        verifier.verify_artifact(metadata, Bundle.from_json(bundle), policy.AnyOf([_policy(one) for one in allowed]))
+    except (Error, InvalidBundle, ValueError) as error:
+        raise VerificationError(
+            "KY536",
+            f"the signature by Sigstore does not hold: {str(error).partition(chr(10))[0]}",
+            hint="do not use this kernel before its owner has explained it; or name who signed it, if you trust them",
+            place=place,
+        ) from error
+
+
+def _policy(identity: Identity) -> Any:
+    from sigstore.verify import policy
+
+    parts: list[Any] = []
+    if identity.subject:
+        parts.append(policy.Identity(identity=identity.subject, issuer=identity.issuer))
+    else:
+        parts.append(policy.OIDCIssuerV2(identity.issuer))
+    if identity.repository:
+        parts.append(policy.OIDCSourceRepositoryURI(identity.repository))
+    if identity.workflow:
+        parts.append(policy.OIDCBuildSignerURI(identity.workflow))
+    return policy.AllOf(parts)
+
+
+def _verifier(trust_root: Path | None) -> Any:
+    from sigstore.errors import Error
+    from sigstore.models import TrustedRoot
+    from sigstore.verify import Verifier
+
+    if trust_root is None:
+        try:
+            return Verifier.production(offline=True)
+        except Error as error:
+            what = f"Sigstore's public trust root is not on this machine: {error}"
+            raise InputError("KY534", what, hint="name a trusted_root.json") from error
+    try:
+        return Verifier(trusted_root=TrustedRoot.from_file(str(trust_root)))
+    except (OSError, ValueError, KeyError) as error:
+        what = f"not a trust root of Sigstore: {error}"
+        raise InputError("KY534", what, hint="name a trusted_root.json", place=Place(str(trust_root))) from error

@@ -1,0 +1,64 @@
+"""Bundles by Sigstore. Those of its library's own tests are used where `SIGSTORE_ASSETS` names their folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kernelyard.errors import EnvironmentProblemError, InputError, VerificationError
+from kernelyard.hub.sigstore_bundle import GITHUB_ACTIONS, Identity, verify_bundle
+
+SIGNER = Identity("https://github.com/login/oauth", subject="a@tny.town")
+
+
+def test_without_the_extra_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("sigstore", "sigstore.errors"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(EnvironmentProblemError, match="not installed") as caught:
+        verify_bundle(b"{}", b"{}", [SIGNER])
+    assert caught.value.code == "KY535"
+
+
+def test_who_may_sign_has_to_be_named() -> None:
+    with pytest.raises(InputError) as caught:
+        verify_bundle(b"{}", b"{}", [])
+    assert caught.value.code == "KY534"
+    # An issuer alone vouches for anybody.
+    with pytest.raises(InputError) as caught:
+        Identity(GITHUB_ACTIONS)
+    assert caught.value.code == "KY534"
+
+
+@pytest.fixture
+def assets() -> Path:
+    pytest.importorskip("sigstore")
+    folder = os.environ.get("SIGSTORE_ASSETS")
+    if not folder:
+        pytest.skip("SIGSTORE_ASSETS does not name test/assets of sigstore-python")
+    return Path(folder)
+
+
+def test_real_bundles_hold_for_their_signer_bytes_and_root_alone(assets: Path) -> None:
+    document, bundle = ((assets / name).read_bytes() for name in ("bundle.txt", "bundle.txt.sigstore"))
+    root = max((assets / "staging-tuf" / "targets").glob("ed6a9cf4*.trusted_root.json"))
+    verify_bundle(document, bundle, [replace(SIGNER, subject="b@tny.town"), SIGNER], trust_root=root)
+    for identity in (
+        replace(SIGNER, subject="b@tny.town"),
+        replace(SIGNER, issuer=GITHUB_ACTIONS),
+        replace(SIGNER, repository="https://github.com/org/name"),
+        replace(SIGNER, workflow="https://github.com/org/name/.github/workflows/build.yaml@refs/heads/main"),
+    ):
+        with pytest.raises(VerificationError) as caught:
+            verify_bundle(document, bundle, [identity], trust_root=root)
+        assert caught.value.code == "KY536"
+    for wrong in ((document + b" ", bundle), (document, b"{}"), (document, b"<html>")):
+        with pytest.raises(VerificationError) as caught:
+            verify_bundle(*wrong, [SIGNER], trust_root=root)
+        assert caught.value.code == "KY536"
+    with pytest.raises(InputError) as refused:
+        verify_bundle(document, bundle, [SIGNER], trust_root=assets / "bundle.txt")
+    assert refused.value.code == "KY534"

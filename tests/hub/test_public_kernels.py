@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import importlib
 import json
 import uuid
 from collections.abc import Callable
@@ -171,12 +170,9 @@ def put(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
         return address
 
     def git(build: FolderHub, repo: str) -> str:
-        try:
-            importlib.import_module("kernelyard.hub.git")
-        except ModuleNotFoundError:
-            pytest.skip("there are no git hubs yet")
         hub = open_hub(f"git+file://{tmp_path / 'hub'}")
-        assert isinstance(hub, PublishingHub)
+        if not isinstance(hub, PublishingHub):
+            pytest.skip("git hubs cannot be written yet")
         return publish(hub, build, repo)
 
     def hugging_face(build: FolderHub, repo: str) -> str:

@@ -27,6 +27,7 @@ _REPO = "{repo}"
 _LINE = re.compile(r"([0-9a-f]{40}|[0-9a-f]{64})\t(refs/(?:heads|tags)/.+)", re.ASCII)
 _HEADS, _TAGS, _YANKED = "refs/heads/", "refs/tags/", "yanked/"
 _PEELED = "^{}"
+_REMOTE = "kernelyard-hub"
 _TIMEOUT_S = 600
 #: What git says where a repository is not there. A host may say so too of one that may not be seen.
 _NOT_THERE = re.compile(r"does not appear to be a git repository|repository .*not found", re.IGNORECASE)
@@ -98,7 +99,14 @@ class GitPlace:
         """
         url = self.repository(repo)
         try:
-            told = run_git("ls-remote", "--quiet", "--", url, f"{_HEADS}*", f"{_TAGS}*")
+            # By the environment, and under a name that no configuration has: a password is not to be seen among the
+            # arguments of processes.
+            also = {
+                "GIT_CONFIG_COUNT": "1",
+                "GIT_CONFIG_KEY_0": f"remote.{_REMOTE}.url",
+                "GIT_CONFIG_VALUE_0": url,
+            }
+            told = run_git("ls-remote", "--quiet", _REMOTE, f"{_HEADS}*", f"{_TAGS}*", also=also, cwd=Path("/"))
         except subprocess.CalledProcessError as error:
             raise self.trouble(repo, error.stderr.decode("utf-8", "replace")) from None
         except subprocess.TimeoutExpired:
@@ -118,13 +126,16 @@ class GitPlace:
         return EnvironmentProblemError("KY502", what, hint="check the address and the network, try again", place=place)
 
 
-def run_git(*arguments: str, stdin: bytes = b"", also: Mapping[str, str] | None = None) -> bytes:
+def run_git(
+    *arguments: str, stdin: bytes = b"", also: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> bytes:
     """Return what git prints. It never asks the user, and no repository that we happen to stand in is meant.
 
     Args:
         arguments: Of git.
         stdin: What it reads.
         also: What it gets in its environment besides.
+        cwd: Where it stands; None for where we do.
 
     Raises:
         EnvironmentProblemError: There is no git (KY502).
@@ -153,6 +164,7 @@ def run_git(*arguments: str, stdin: bytes = b"", also: Mapping[str, str] | None 
         capture_output=True,
         check=True,
         env=environment,
+        cwd=cwd,
         timeout=_TIMEOUT_S,
     )
     return done.stdout

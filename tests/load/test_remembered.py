@@ -16,6 +16,9 @@ import pytest
 
 from kernelyard import get_kernel
 from kernelyard.errors import EnvironmentProblemError, InputError
+from kernelyard.formats.wanted import Wanted
+from kernelyard.hub import open_hub
+from kernelyard.load.remembered import Remembered, forget
 
 Load = Callable[..., ModuleType]
 
@@ -150,7 +153,7 @@ def test_what_was_tampered_with_is_not_believed(
 ) -> None:
     put(1)
     load(version=1)
-    (memory,) = (tmp_path / "state" / "versions").iterdir()
+    (memory,) = (tmp_path / "state" / "versions").glob("*/*.json")
     (index,) = (tmp_path / "store" / "indexes").glob("*/index.json")
     if harm == "index":
         index.write_bytes(index.read_bytes() + b" ")
@@ -172,3 +175,17 @@ def test_a_freshness_that_is_no_number_is_refused(load: Load, monkeypatch: pytes
         with pytest.raises(InputError, match="KERNELYARD_FRESHNESS") as caught:
             load(version=1)
         assert caught.value.code == "KY608"
+
+
+def test_whoever_publishes_sees_what_was_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELYARD_STATE", str(tmp_path / "state"))
+    hub, other = open_hub("http://127.0.0.1:9/hub"), open_hub("http://127.0.0.1:9/other")
+    asked = [
+        Remembered.of(source, repo, Wanted.parse(1, None), None).path
+        for source, repo in ((hub, "org/gray"), (hub, "org/blue"), (other, "org/gray"))
+    ]
+    for path in asked:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+    forget(hub, "org/gray")
+    assert [path.exists() for path in asked] == [False, True, True]

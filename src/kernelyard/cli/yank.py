@@ -20,6 +20,7 @@ __all__ = ["command"]
 def command(repo: str, release: str, reason: str | None, hub: str | None, *, undo: bool, as_json: bool) -> None:
     """Withdraw a release: ranges of versions pass it over from now on. By a lock or by its name it stays loadable."""
     from kernelyard.hub import PublishingHub, open_hub
+    from kernelyard.load.remembered import forget
 
     if undo == (reason is not None):
         raise click.UsageError("give either --reason TEXT or --undo")
@@ -27,6 +28,7 @@ def command(repo: str, release: str, reason: str | None, hub: str | None, *, und
     if not isinstance(target, PublishingHub):
         raise InputError("KY506", f"nothing can be withdrawn from {target.location}", hint="name the hub with --hub")
     changed = target.yank(repo, release, reason)
+    forget(target, repo)
     number = release.removeprefix("v")
     if as_json:
         emit_json({"repo": repo, "release": number, "withdrawn": not undo, "reason": reason, "changed": changed})

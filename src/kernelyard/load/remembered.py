@@ -10,6 +10,7 @@ import hashlib
 import logging
 import os
 import re
+import shutil
 import stat
 import time
 import uuid
@@ -26,7 +27,7 @@ from kernelyard.hub.memory import Memory
 from kernelyard.hub.refs import Refs
 from kernelyard.store import Store, open_regular
 
-__all__ = ["DEFAULT_FRESHNESS_S", "Recalled", "Remembered", "freshness"]
+__all__ = ["DEFAULT_FRESHNESS_S", "Recalled", "Remembered", "forget", "freshness"]
 
 #: Long enough for all processes of a job that starts, short enough for a repaired kernel to arrive.
 DEFAULT_FRESHNESS_S = 600.0
@@ -66,9 +67,8 @@ class Remembered:
     def of(cls, source: Hub, repo: str, wanted: Wanted, backend: str | None) -> Remembered:
         """Return the user's memory of a question; raises what :meth:`Memory.default` does."""
         # Which release of a range is the newest that fits depends on the backend that is asked for.
-        asked = f"{source.location}\n{repo}\n{wanted}\n{backend or ''}"
-        name = hashlib.sha256(asked.encode()).hexdigest()[:32]
-        return cls(Memory.default().root.parent / "versions" / f"{name}.json", repo, wanted)
+        name = hashlib.sha256(f"{wanted}\n{backend or ''}".encode()).hexdigest()[:32]
+        return cls(_folder(source, repo) / f"{name}.json", repo, wanted)
 
     def recall(self, source: Hub, within_s: float) -> Recalled | None:
         """Return what was answered; None where nothing was, or it is lost. The hub is not asked for what it keeps.
@@ -133,6 +133,16 @@ class Remembered:
         except (OSError, KernelyardError) as error:
             # A read-only home or store is no reason not to load a kernel.
             _logger.debug("the revision of %s cannot be kept: %s", self.repo, error)
+
+
+def forget(source: Hub, repo: str) -> None:
+    """Forget all answers of a hub about a kernel: whoever changes it is to see the change."""
+    shutil.rmtree(_folder(source, repo), ignore_errors=True)
+
+
+def _folder(source: Hub, repo: str) -> Path:
+    name = hashlib.sha256(f"{source.location}\n{repo}".encode()).hexdigest()[:32]
+    return Memory.default().root.parent / "versions" / name
 
 
 def freshness() -> float:

@@ -19,6 +19,7 @@ from kernelyard.formats.wanted import InvalidRelease, release_of, release_tag
 from kernelyard.hub import PublishingHub, Revision, open_hub
 from kernelyard.hub.folder import FolderHub
 from kernelyard.hub.protocol import Publication
+from kernelyard.load.remembered import forget
 from kernelyard.project.plan import plan_variant
 from kernelyard.project.sources import Project, read_project
 from kernelyard.publish.api_changes import Comparison, check_step, compare_with_last
@@ -139,6 +140,7 @@ def push_project(
     if dry_run:
         return replace(pushed, changed=False, plan=target.plan(publication))
     done = target.publish(publication)
+    forget(target, publication.repo)
     return replace(
         pushed, revision=done.revision.id, changed=done.changed, sent=done.sent, pull_request=done.pull_request
     )

@@ -26,7 +26,7 @@ def fresh_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     monkeypatch.delenv("KERNELYARD_HUB", raising=False)
     claims: dict[str, object] = {}
     monkeypatch.setattr("kernelyard.load.importer._claims", claims)
-    monkeypatch.setattr("kernelyard.load.kernels._loaded", {})
+    monkeypatch.setattr("kernelyard.load.loaded._loaded", {})
     yield
     for name in list(sys.modules):
         if name.partition(".")[0] in claims:

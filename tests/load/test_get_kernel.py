@@ -88,7 +88,7 @@ def test_two_versions_live_side_by_side(tmp_path: Path, make_variant: MakeVarian
 def test_no_variant_for_this_machine_is_told_with_reasons(
     tmp_path: Path, make_variant: MakeVariant, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernelyard.load.kernels.describe_system", lambda: System("x86_64", "linux", None, (3, 12)))
+    monkeypatch.setattr("kernelyard.load.resolve.describe_system", lambda: System("x86_64", "linux", None, (3, 12)))
     make_variant(name="torch-cuda", backend="cuda")
     publish(make_variant(name="torch-stable-abi211-cpu-aarch64-linux").parent)
     with pytest.raises(MissingError, match="has no variant for this machine") as caught:

@@ -128,7 +128,7 @@ def test_a_foreign_variant_with_compiled_code_for_another_torch_is_not_opened(
     make_variant: MakeVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     system = System("x86_64", "linux", None, (3, 12), torch=Torch("2.11.0+cpu"))
-    monkeypatch.setattr("kernelyard.load.kernels.describe_system", lambda: system)
+    monkeypatch.setattr("kernelyard.load.resolve.describe_system", lambda: system)
     variant = make_variant(name="torch210-cxx11-cpu-x86_64-linux")
     with pytest.raises(MissingError, match=r"It is built for torch 2\.10 only"):
         get_local_kernel(variant)

@@ -51,7 +51,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     monkeypatch.setenv("KERNELYARD_STATE", str(tmp_path / "state"))
     for name in ("KERNELYARD_FRESHNESS", "KERNELYARD_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("kernelyard.load.kernels._warned", set())
+    monkeypatch.setattr("kernelyard.load.resolve._warned", set())
     (tmp_path / "hub").mkdir()
     server = Served(tmp_path / "hub")
     yield server

@@ -3,27 +3,53 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from kernelyard.formats.versions import InvalidVersion, Version
 
-__all__ = ["Gpu", "read_gpus", "visible_gpus"]
+__all__ = ["Gpu", "Instance", "read_gpus"]
 
 _LIBRARY = "libnvidia-ml.so.1"
-_VERSION_LENGTH = 80
-_UUID_LENGTH = 96
+_TEXT_LENGTH = 96
+_MIG_ENABLED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A compute instance that a GPU is cut into (MIG).
+
+    Attributes:
+        uuid: ``MIG-...``; empty under drivers before R470, which do not have any.
+        gpu_instance: Number of the GPU instance on its GPU.
+        compute_instance: Number of the compute instance in that.
+    """
+
+    uuid: str
+    gpu_instance: int
+    compute_instance: int
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU: its number in the order of the PCI bus, its UUID, its compute capability."""
+    """One GPU.
+
+    Attributes:
+        index: Its number in the order of the PCI bus.
+        uuid: ``GPU-...``, or that of the one instance of it that is meant.
+        capability: Its compute capability; an instance has that of its GPU.
+        name: What its maker calls it; empty where that is not known.
+        mig: Whether it is cut into instances: only these can be computed on, and there may be none.
+        instances: Those that there are.
+    """
 
     index: int
     uuid: str
     capability: tuple[int, int]
+    name: str = ""
+    mig: bool = False
+    instances: tuple[Instance, ...] = ()
 
     def __str__(self) -> str:
         return f"GPU {self.index} ({self.capability[0]}.{self.capability[1]})"
@@ -49,8 +75,8 @@ def read_gpus(library: Any = None) -> tuple[Version | None, tuple[Gpu, ...]]:
 
 
 def _driver(nvml: Any) -> Version | None:
-    text = ctypes.create_string_buffer(_VERSION_LENGTH)
-    if nvml.nvmlSystemGetDriverVersion(text, _VERSION_LENGTH) != 0:
+    text = ctypes.create_string_buffer(_TEXT_LENGTH)
+    if nvml.nvmlSystemGetDriverVersion(text, _TEXT_LENGTH) != 0:
         return None
     try:
         return Version(text.value.decode("ascii", "replace"))
@@ -64,59 +90,46 @@ def _gpus(nvml: Any) -> Iterable[Gpu]:
         return
     for index in range(count.value):
         device, major, minor = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
-        uuid = ctypes.create_string_buffer(_UUID_LENGTH)
         # A GPU that does not answer (fallen off the bus, not permitted) is not one that can be computed on.
         if nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(device)) != 0:
             continue
         if nvml.nvmlDeviceGetCudaComputeCapability(device, ctypes.byref(major), ctypes.byref(minor)) != 0:
             continue
-        named = nvml.nvmlDeviceGetUUID(device, uuid, _UUID_LENGTH) == 0
-        yield Gpu(index, uuid.value.decode("ascii", "replace") if named else "", (major.value, minor.value))
+        mig = _is_cut(nvml, device)
+        yield Gpu(
+            index,
+            _text(nvml, "nvmlDeviceGetUUID", device),
+            (major.value, minor.value),
+            _text(nvml, "nvmlDeviceGetName", device),
+            mig=mig,
+            instances=tuple(_instances(nvml, device)) if mig else (),
+        )
 
 
-def visible_gpus(gpus: tuple[Gpu, ...], visible: str | None, order: str | None) -> tuple[tuple[Gpu, ...], bool]:
-    """Return the GPUs that CUDA may show, and whether they are in its order, so that the first is its device 0.
-
-    Where they differ, numbers mean positions on the PCI bus only if ``CUDA_DEVICE_ORDER`` says so: by default CUDA
-    puts the fastest first, by a measure that it does not publish (CUDA programming guide, "CUDA Environment
-    Variables"). Then any GPU may be the one that is meant.
-
-    Args:
-        gpus: All GPUs, in the order of the PCI bus.
-        visible: ``CUDA_VISIBLE_DEVICES``: numbers or beginnings of UUIDs; None where it is not set. The first entry
-            that means no GPU ends the list, and an entry given twice makes it empty, as in CUDA.
-        order: ``CUDA_DEVICE_ORDER``; None where it is not set.
-    """
-    by_bus = order == "PCI_BUS_ID" or len({gpu.capability for gpu in gpus}) <= 1
-    if visible is None:
-        return gpus, by_bus
-    chosen: list[Gpu] = []
-    for entry in (part.strip() for part in visible.split(",")):
-        if entry.startswith("MIG-"):
-            # Instances are not told apart here: any GPU may be the one that was cut up.
-            return gpus, by_bus
-        found = [gpu for gpu in gpus if _means(entry, gpu)]
-        if len(found) != 1:
-            break
-        if entry.isdecimal() and not by_bus:
-            return gpus, False
-        if found[0] in chosen:
-            return (), True
-        chosen.extend(found)
-    return tuple(chosen), True
+def _text(nvml: Any, function: str, device: Any) -> str:
+    ask = getattr(nvml, function, None)
+    text = ctypes.create_string_buffer(_TEXT_LENGTH)
+    return text.value.decode("utf-8", "replace") if ask is not None and ask(device, text, _TEXT_LENGTH) == 0 else ""
 
 
-def _means(entry: str, gpu: Gpu) -> bool:
-    if entry.isdecimal():
-        return int(entry) == gpu.index
-    return entry.startswith("GPU-") and gpu.uuid.startswith(entry)
+def _is_cut(nvml: Any, device: Any) -> bool:
+    # Not there in drivers before R450; on GPUs that cannot be cut it fails.
+    ask = getattr(nvml, "nvmlDeviceGetMigMode", None)
+    current, pending = ctypes.c_uint(), ctypes.c_uint()
+    found = ask is not None and ask(device, ctypes.byref(current), ctypes.byref(pending)) == 0
+    return bool(found and current.value == _MIG_ENABLED)
 
 
-def cuda_visible_devices() -> str | None:
-    """Return ``CUDA_VISIBLE_DEVICES`` of this process."""
-    return os.environ.get("CUDA_VISIBLE_DEVICES")
-
-
-def cuda_device_order() -> str | None:
-    """Return ``CUDA_DEVICE_ORDER`` of this process."""
-    return os.environ.get("CUDA_DEVICE_ORDER")
+def _instances(nvml: Any, device: Any) -> Iterable[Instance]:
+    count = ctypes.c_uint()
+    if nvml.nvmlDeviceGetMaxMigDeviceCount(device, ctypes.byref(count)) != 0:
+        return
+    for number in range(count.value):
+        handle, gpu, compute = ctypes.c_void_p(), ctypes.c_uint(), ctypes.c_uint()
+        # The numbers are slots, most of them empty.
+        if nvml.nvmlDeviceGetMigDeviceHandleByIndex(device, ctypes.c_uint(number), ctypes.byref(handle)) != 0:
+            continue
+        nvml.nvmlDeviceGetGpuInstanceId(handle, ctypes.byref(gpu))
+        nvml.nvmlDeviceGetComputeInstanceId(handle, ctypes.byref(compute))
+        uuid = _text(nvml, "nvmlDeviceGetUUID", handle)
+        yield Instance(uuid if uuid.startswith("MIG-") else "", gpu.value, compute.value)

@@ -1,0 +1,87 @@
+"""Which GPUs CUDA shows to this process: ``CUDA_VISIBLE_DEVICES`` and ``CUDA_DEVICE_ORDER``, as CUDA reads them."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+
+from kernelyard.load.nvml import Gpu, Instance
+
+__all__ = ["cuda_device_order", "cuda_visible_devices", "visible_gpus"]
+
+#: The spelling from before R470, which later drivers still take: the GPU and the numbers of the instance on it.
+_OLD_MIG = re.compile(r"MIG-(GPU-[^/]+)/(\d+)/(\d+)", re.ASCII)
+
+
+def visible_gpus(gpus: tuple[Gpu, ...], visible: str | None, order: str | None) -> tuple[tuple[Gpu, ...], bool]:
+    """Return the GPUs that CUDA may show, and whether they are in its order, so that the first is its device 0.
+
+    Where they differ, numbers mean positions on the PCI bus only if ``CUDA_DEVICE_ORDER`` says so: by default CUDA
+    puts the fastest first, by a measure that it does not publish (CUDA programming guide, "CUDA Environment
+    Variables"). Then any GPU may be the one that is meant.
+
+    Of a GPU that is cut into instances (MIG) only these can be computed on: its first, where none is named. Beside one
+    CUDA shows no whole GPU (MIG user guide, "CUDA Device Enumeration").
+
+    Args:
+        gpus: All GPUs, in the order of the PCI bus.
+        visible: ``CUDA_VISIBLE_DEVICES``: numbers, or beginnings of UUIDs of GPUs and instances; None where it is not
+            set. The first entry that means nothing ends the list, and an entry given twice makes it empty, as in CUDA.
+        order: ``CUDA_DEVICE_ORDER``; None where it is not set.
+    """
+    by_bus = order == "PCI_BUS_ID" or len({gpu.capability for gpu in gpus}) <= 1
+    if visible is None:
+        return _whole_or_cut(gpus), by_bus
+    chosen: list[Gpu] = []
+    for entry in (part.strip() for part in visible.split(",")):
+        found = _meant(entry, gpus)
+        if len(found) != 1:
+            break
+        if entry.isdecimal() and not by_bus:
+            return _whole_or_cut(gpus), False
+        if found[0] in chosen:
+            return (), True
+        chosen.extend(found)
+    return _whole_or_cut(tuple(chosen)), True
+
+
+def _whole_or_cut(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    named = [gpu if not gpu.mig else _instance(gpu, gpu.instances[0]) for gpu in gpus if not gpu.mig or gpu.instances]
+    instances = tuple(gpu for gpu in named if gpu.uuid.startswith("MIG-"))
+    return instances or tuple(named)
+
+
+def _instance(gpu: Gpu, instance: Instance) -> Gpu:
+    """Return one instance as the GPU that CUDA shows it as."""
+    uuid = instance.uuid or f"MIG-{gpu.uuid}/{instance.gpu_instance}/{instance.compute_instance}"
+    return replace(gpu, uuid=uuid, mig=False, instances=())
+
+
+def _meant(entry: str, gpus: tuple[Gpu, ...]) -> list[Gpu]:
+    if entry.isdecimal():
+        return [gpu for gpu in gpus if int(entry) == gpu.index]
+    if entry.startswith("GPU-"):
+        return [gpu for gpu in gpus if gpu.uuid.startswith(entry)]
+    if not entry.startswith("MIG-"):
+        return []
+    all_instances = [(gpu, instance) for gpu in gpus for instance in gpu.instances]
+    old = _OLD_MIG.fullmatch(entry)
+    if old:
+        numbers = (int(old[2]), int(old[3]))
+        return [
+            _instance(gpu, instance)
+            for gpu, instance in all_instances
+            if gpu.uuid.startswith(old[1]) and (instance.gpu_instance, instance.compute_instance) == numbers
+        ]
+    return [_instance(gpu, instance) for gpu, instance in all_instances if instance.uuid.startswith(entry)]
+
+
+def cuda_visible_devices() -> str | None:
+    """Return ``CUDA_VISIBLE_DEVICES`` of this process."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+def cuda_device_order() -> str | None:
+    """Return ``CUDA_DEVICE_ORDER`` of this process."""
+    return os.environ.get("CUDA_DEVICE_ORDER")

@@ -115,7 +115,7 @@ def published(hub: Hub, folder: Path) -> dict[str, str]:
 
 
 def kill_pushes(
-    hub: Hub, address: str, pusher: subprocess.Popen[str], states: tuple[Path, ...], folder: Path, kills: int
+    hub: Hub, address: str, pusher: subprocess.Popen[str], states: tuple[Path, ...], folder: Path, *, kills: int
 ) -> int:
     status, lines = push(pusher, 0, states[0], "--hub", address)
     assert (status, published(hub, folder / "first")) == (0, contents(states[0]))
@@ -148,7 +148,7 @@ def test_a_static_hub_is_whole_after_each_of_a_hundred_kills(
 ) -> None:
     root = tmp_path / "hub"
     hub = StaticHub(DirectoryReader(root))
-    killed = kill_pushes(hub, str(root), pusher, states, tmp_path / "fetched", 100)
+    killed = kill_pushes(hub, str(root), pusher, states, tmp_path / "fetched", kills=100)
     assert killed > 50
     assert verify_hub(hub).findings == ()
 
@@ -164,4 +164,4 @@ def test_a_hugging_face_hub_is_whole_after_each_kill(
     monkeypatch.setenv("KERNELYARD_STATE", str(tmp_path / "readers"))
     monkeypatch.setenv("KERNELYARD_CACHE", str(tmp_path / "readers-store"))
     monkeypatch.setenv("HF_ENDPOINT", hugging_face.endpoint)
-    assert kill_pushes(open_hub("hf://"), "hf://", pusher, states, tmp_path / "fetched", 30) > 15
+    assert kill_pushes(open_hub("hf://"), "hf://", pusher, states, tmp_path / "fetched", kills=30) > 15

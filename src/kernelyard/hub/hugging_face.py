@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,27 +16,23 @@ from typing import Any
 from kernelyard.errors import (
     EnvironmentProblemError,
     InputError,
-    KernelyardError,
     MissingError,
     Place,
     VerificationError,
 )
 from kernelyard.formats.index import FileEntry, Index, VariantEntry
-from kernelyard.formats.metadata import Metadata
+from kernelyard.formats.paths import checked_path
 from kernelyard.formats.wanted import Wanted
 from kernelyard.hub.hugging_face_access import Access, NotThereError, Settings
 from kernelyard.hub.hugging_face_memory import Kept, Revisions
-from kernelyard.hub.hugging_face_tree import BUILD, Listing, TreeFile, read_page
 from kernelyard.hub.protocol import Publication, Published, PublishingHub, Revision, check_repo
 from kernelyard.hub.refs import VERSION_BRANCH, RefChange, Refs
 from kernelyard.hub.static import copy_verified
 from kernelyard.hub.transfer import trouble
+from kernelyard.hub.tree import BUILD, INDEX, YANKED, Listing, TreeFile, place_of
 
-__all__ = ["INDEX", "YANKED", "HuggingFaceHub", "place_of"]
+__all__ = ["HuggingFaceHub"]
 
-INDEX = f"{BUILD}/index.json"
-#: Before the tag of a release that was withdrawn.
-YANKED = "yanked/"
 _COMMIT = re.compile(r"[0-9a-f]{40}", re.ASCII)
 _SHORT = re.compile(r"[0-9a-f]{4,39}", re.ASCII)
 #: Bytes of a file outside LFS; the Hub itself takes 10 MB at most.
@@ -205,7 +201,7 @@ class HuggingFaceHub(PublishingHub):
         url = self.access.api_url(repo, f"tree/{commit}{'/' if folder else ''}{folder}?recursive=true")
         files: dict[str, TreeFile] = {}
         for page in self._pages(repo, url):
-            files |= read_page(page, url)
+            files |= _read_page(page, url)
         return files
 
     def _read(self, refs: Refs, text: str, ref: str | None) -> Revision:
@@ -252,33 +248,23 @@ class HuggingFaceHub(PublishingHub):
             listing = Listing.of_files(self.files(repo, commit, BUILD))
         except NotThereError:
             raise MissingError("KY501", f"{repo} has no builds at {commit[:12]}", place=place) from None
-        wrong: KernelyardError | None = None
-        for name in listing.variants:
-            try:
-                file, metadata = self._metadata(repo, commit, listing, name)
-            except InputError as error:
-                wrong = wrong or error
-                continue
-            return listing.with_read(name, metadata, {"metadata.json": file})
-        if wrong is not None:
-            raise wrong
+        known = listing.with_any_metadata(*self._reading(repo, commit))
+        if known is not None:
+            return known
         what = f"{repo} has no variant at {commit[:12]} that can be loaded: none has a metadata.json"
         raise MissingError("KY501", what, hint="ask its owner to build it again", place=place)
 
-    def _metadata(self, repo: str, commit: str, listing: Listing, name: str) -> tuple[TreeFile, Metadata]:
-        path = f"{BUILD}/{name}/metadata.json"
-        content, file = self._small(repo, commit, path, listing.variants[name]["metadata.json"])
-        return file, Metadata.from_json(content, path=self.access.resolve_url(repo, commit, path))
+    def _reading(self, repo: str, commit: str) -> tuple[Callable[[str, TreeFile], bytes], Callable[[str], str]]:
+        """Return how the files of a commit are read, and named in messages."""
+        return (
+            lambda path, file: self._small(repo, commit, path, file)[0],
+            lambda path: self.access.resolve_url(repo, commit, path),
+        )
 
     def _read_variant(self, repo: str, commit: str, listing: Listing, name: str) -> Listing:
-        read: dict[str, TreeFile] = {}
-        metadata = listing.known.get(name)
-        if metadata is None:
-            read["metadata.json"], metadata = self._metadata(repo, commit, listing, name)
-        for inside, file in listing.variants[name].items():
-            if file.sha256 is None and inside not in read:
-                _, read[inside] = self._small(repo, commit, f"{BUILD}/{name}/{inside}", file)
-        return listing.with_read(name, metadata, read)
+        if name not in listing.known:
+            listing = listing.with_metadata(name, *self._reading(repo, commit))
+        return listing.with_files(name, lambda path, file: str(self._small(repo, commit, path, file)[1].sha256))
 
     def _small(self, repo: str, commit: str, path: str, file: TreeFile) -> tuple[bytes, TreeFile]:
         """Read a file that the commit's own ids vouch for, and keep it until it is fetched."""
@@ -341,6 +327,22 @@ class HuggingFaceHub(PublishingHub):
         return MissingError("KY501", f"{repo} has no revision {text!r}", hint="check it", place=place)
 
 
-def place_of(variant: str | None, entry: FileEntry) -> str:
-    """Return where a file is in a commit: of a variant below ``build``, of the whole at the top."""
-    return entry.path if variant is None else f"{BUILD}/{variant}/{entry.path}"
+def _read_page(items: Iterable[Any], where: str) -> dict[str, TreeFile]:
+    """Read a page of a listing of the Hub's: path -> file.
+
+    Raises:
+        EnvironmentProblemError: It is none, or names unsafe paths (KY502).
+    """
+    files: dict[str, TreeFile] = {}
+    for item in items:
+        try:
+            if item["type"] != "file":
+                continue
+            path = checked_path(item["path"])
+            lfs = item.get("lfs")
+            size, sha256 = (int(lfs["size"]), str(lfs["oid"])) if lfs else (int(item["size"]), None)
+            files[path] = TreeFile(size, str(item["oid"]), sha256)
+        except (KeyError, TypeError, ValueError) as error:
+            what = f"{where}: the Hub's listing has an entry that is none: {str(item)[:200]!r} ({error})"
+            raise EnvironmentProblemError("KY502", what, hint="tell the owner of the kernel") from None
+    return files

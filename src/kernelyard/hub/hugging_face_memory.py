@@ -15,8 +15,8 @@ from pathlib import Path
 
 from kernelyard.errors import KernelyardError
 from kernelyard.formats.fields import canonical_json, parse_json_object
-from kernelyard.hub.hugging_face_tree import Listing
 from kernelyard.hub.memory import Memory
+from kernelyard.hub.tree import Listing
 from kernelyard.store import open_regular
 
 __all__ = ["Kept", "Revisions"]

@@ -1,13 +1,13 @@
-"""Kernels on the Hugging Face Hub that other tools have published: an index made up from the tree of a commit."""
+"""A commit as the state of a kernel, on hubs made of git: where files are, and an index made up where it has none."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernelyard.errors import EnvironmentProblemError, VerificationError
+from kernelyard.errors import InputError, VerificationError
 from kernelyard.formats.digest import UNHASHED
 from kernelyard.formats.facts import Facts
 from kernelyard.formats.fields import Fields
@@ -17,10 +17,14 @@ from kernelyard.formats.paths import checked_path
 from kernelyard.formats.python_depends import PACKAGES
 from kernelyard.formats.variant import InvalidVariantName, VariantName
 
-__all__ = ["BUILD", "Listing", "TreeFile", "blob_id", "read_page"]
+__all__ = ["BUILD", "INDEX", "YANKED", "Listing", "TreeFile", "blob_id", "place_of"]
 
 #: The folder of the variants, and of the index.
 BUILD = "build"
+INDEX = f"{BUILD}/index.json"
+#: Before the tag of a release that was withdrawn.
+YANKED = "yanked/"
+_METADATA = "metadata.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,23 +70,68 @@ class Listing:
 
     @classmethod
     def of_files(cls, files: Mapping[str, TreeFile]) -> Listing:
-        """Sort the files of a commit by variants. What has no ``metadata.json`` is half-made, or too old to be loaded.
-
-        Raises:
-            EnvironmentProblemError: A name is unsafe (KY502).
-        """
+        """Sort the files of a commit by variants. What has no ``metadata.json`` is half-made, or too old to be used."""
         variants: dict[str, dict[str, TreeFile]] = {}
         for path, file in files.items():
             folder, _, rest = path.partition("/")
             name, slash, inside = rest.partition("/")
             if folder == BUILD and slash and _is_variant(name) and not _is_bytecode(inside):
                 variants.setdefault(name, {})[inside] = file
-        return cls({name: variants[name] for name in sorted(variants) if "metadata.json" in variants[name]})
+        return cls({name: variants[name] for name in sorted(variants) if _METADATA in variants[name]})
 
-    def with_read(self, name: str, metadata: Metadata, read: Mapping[str, TreeFile]) -> Listing:
-        """Return the listing with what was read of a variant."""
-        variants = {**self.variants, name: {**self.variants[name], **read}}
-        return Listing(variants, {**self.known, name: metadata})
+    def with_metadata(
+        self, name: str, content: Callable[[str, TreeFile], bytes], where: Callable[[str], str]
+    ) -> Listing:
+        """Return the listing with what a variant says of itself.
+
+        Args:
+            name: Of the variant.
+            content: Reads a file of the commit, of its path and what is known of it, verified.
+            where: Names a file of the commit in messages.
+
+        Raises:
+            InputError: Its ``metadata.json`` is none.
+        """
+        path = f"{BUILD}/{name}/{_METADATA}"
+        file = self.variants[name][_METADATA]
+        read = content(path, file)
+        known = {**self.known, name: Metadata.from_json(read, path=where(path))}
+        digest = hashlib.sha256(read).hexdigest()
+        files = {**self.variants[name], _METADATA: replace(file, sha256=digest)}
+        return Listing({**self.variants, name: files}, known)
+
+    def with_any_metadata(
+        self, content: Callable[[str, TreeFile], bytes], where: Callable[[str], str]
+    ) -> Listing | None:
+        """Return the listing with what the first variant says of itself that can be read; None if there is no variant.
+
+        Raises:
+            InputError: None can be read; what is wrong with the first.
+        """
+        wrong: InputError | None = None
+        for name in self.variants:
+            try:
+                listing = self.with_metadata(name, content, where)
+            except InputError as error:
+                wrong = wrong or error
+                continue
+            return listing
+        if wrong is not None:
+            raise wrong
+        return None
+
+    def with_files(self, name: str, digest: Callable[[str, TreeFile], str]) -> Listing:
+        """Return the listing with the sha256 of all files of a variant.
+
+        Args:
+            name: Of the variant.
+            digest: Reads a file of the commit, of its path and what is known of it, verified, and hashes it.
+        """
+        files = {
+            inside: file if file.sha256 else replace(file, sha256=digest(f"{BUILD}/{name}/{inside}", file))
+            for inside, file in self.variants[name].items()
+        }
+        return Listing({**self.variants, name: files}, self.known)
 
     def index(self) -> Index:
         """Return the index as far as it is known: at least one variant has been read."""
@@ -149,25 +198,9 @@ class Listing:
         return cls(variants, {name: Metadata.from_json(text, path=path) for name, text in texts.items()})
 
 
-def read_page(items: Iterable[Any], where: str) -> dict[str, TreeFile]:
-    """Read a page of a listing of the Hub's: path -> file.
-
-    Raises:
-        EnvironmentProblemError: It is none, or names unsafe paths (KY502).
-    """
-    files: dict[str, TreeFile] = {}
-    for item in items:
-        try:
-            if item["type"] != "file":
-                continue
-            path = checked_path(item["path"])
-            lfs = item.get("lfs")
-            size, sha256 = (int(lfs["size"]), str(lfs["oid"])) if lfs else (int(item["size"]), None)
-            files[path] = TreeFile(size, str(item["oid"]), sha256)
-        except (KeyError, TypeError, ValueError) as error:
-            what = f"{where}: the Hub's listing has an entry that is none: {str(item)[:200]!r} ({error})"
-            raise EnvironmentProblemError("KY502", what, hint="tell the owner of the kernel") from None
-    return files
+def place_of(variant: str | None, entry: FileEntry) -> str:
+    """Return where a file is in a commit: of a variant below ``build``, of the whole at the top."""
+    return entry.path if variant is None else f"{BUILD}/{variant}/{entry.path}"
 
 
 def blob_id(content: bytes) -> str:

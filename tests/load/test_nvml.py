@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from kernelyard.formats.versions import Version
-from kernelyard.load.nvml import Gpu, read_gpus, visible_gpus
+from kernelyard.load.nvml import Gpu, read_gpus
+from kernelyard.load.visible import visible_gpus
 
 
 class FakeNvml:

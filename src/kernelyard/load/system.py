@@ -1,6 +1,7 @@
 """The machine and the interpreter that a kernel is to run in, described once per process.
 
-Nothing here imports torch, starts a process or touches CUDA.
+Nothing here imports torch or touches CUDA in this process. A process is started only where there is an NVIDIA driver
+but no NVML to ask (:mod:`kernelyard.load.libcuda`).
 """
 
 from __future__ import annotations
@@ -9,12 +10,17 @@ import mmap
 import os
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 from kernelyard.formats.versions import InvalidVersion, Version
-from kernelyard.load.nvml import Gpu, cuda_device_order, cuda_visible_devices, read_gpus, visible_gpus
+from kernelyard.load.amd import amd_architectures
+from kernelyard.load.c_library import glibc_version, macos_version, musl_version
+from kernelyard.load.libcuda import ask_cuda, may_have_driver
+from kernelyard.load.nvml import Gpu, read_gpus
+from kernelyard.load.shadows import Shadow, find_shadows, shadowing_driver
+from kernelyard.load.visible import cuda_device_order, cuda_visible_devices, visible_gpus
 
 __all__ = ["System", "Torch", "describe_system", "describe_torch", "find_torch", "folder_of"]
 
@@ -39,6 +45,7 @@ class Torch:
         hip: The ROCm it was built for.
         cxx11_abi: Of its std::string; None where that could not be found out.
         xpu: The SYCL compiler it was built with, as digits of year, month or minor, and patch: ``20250302``.
+        folder: Of the package, where it is on this machine; None where its files cannot be looked into.
     """
 
     version: str
@@ -46,6 +53,7 @@ class Torch:
     hip: str | None = None
     cxx11_abi: bool | None = None
     xpu: str | None = None
+    folder: Path | None = field(default=None, compare=False, repr=False)
 
     @property
     def release(self) -> tuple[int, int] | None:
@@ -77,15 +85,21 @@ class System:
     Attributes:
         cpu: ``x86_64``, ``aarch64``, ...
         os: ``linux``, ``darwin``, ``windows``.
-        glibc: None on other C libraries, such as musl.
+        glibc: None on other C libraries.
         python: Major and minor of this interpreter.
         free_threaded: It runs without the global lock, and so takes no extension of the ordinary stable ABI.
         torch: None where none is installed.
         tvm_ffi: Version of ``tvm_ffi``; None where it is not installed.
-        driver: Version of the NVIDIA driver; None where there is none.
+        driver: Version of the NVIDIA driver as CUDA programs get it; None where there is none.
         gpus: The NVIDIA GPUs that CUDA shows to this process.
         gpus_in_order: Whether they are in CUDA's order: the first is the current device. Otherwise any may be.
         packages: Installed packages (normalised name -> version); None asks this interpreter when needed.
+        musl: Its version, where that is the C library.
+        macos: Its version; None on other systems.
+        amd_gpus: Architectures of the AMD GPUs, such as ``gfx942``.
+        shadows: What is put in the place of libraries that torch or the system brings.
+        unknown: Names of the attributes above that nobody has told of a machine that is described from elsewhere. By
+            them nothing is refused.
     """
 
     cpu: str
@@ -99,6 +113,11 @@ class System:
     gpus: tuple[Gpu, ...] = ()
     gpus_in_order: bool = False
     packages: tuple[tuple[str, str], ...] | None = None
+    musl: Version | None = None
+    macos: Version | None = None
+    amd_gpus: tuple[str, ...] = ()
+    shadows: tuple[Shadow, ...] = ()
+    unknown: frozenset[str] = frozenset()
 
     @property
     def platform(self) -> str:
@@ -109,20 +128,33 @@ class System:
 @cache
 def describe_system() -> System:
     """Return this machine and interpreter; the answer is remembered for the life of the process."""
-    driver, all_gpus = read_gpus()
-    gpus, in_order = visible_gpus(all_gpus, cuda_visible_devices(), cuda_device_order())
+    shadows = find_shadows()
+    driver, gpus, in_order = _nvidia()
+    glibc = glibc_version()
+    is_linux = sys.platform == "linux"
     return System(
         cpu=_cpu(),
         os=_OS.get(sys.platform, sys.platform),
-        glibc=_glibc(),
+        glibc=glibc,
         python=sys.version_info[:2],
         free_threaded=_free_threaded(),
         torch=find_torch(),
         tvm_ffi=_tvm_ffi(),
-        driver=driver,
+        driver=(shadowing_driver(shadows) or driver) if driver is not None else None,
         gpus=gpus,
         gpus_in_order=in_order,
+        musl=musl_version() if is_linux and glibc is None else None,
+        macos=macos_version(),
+        amd_gpus=amd_architectures() if is_linux else (),
+        shadows=shadows,
     )
+
+
+def _nvidia() -> tuple[Version | None, tuple[Gpu, ...], bool]:
+    driver, all_gpus = read_gpus()
+    if driver is None and may_have_driver():
+        return *ask_cuda(), True
+    return driver, *visible_gpus(all_gpus, cuda_visible_devices(), cuda_device_order())
 
 
 def find_torch() -> Torch | None:
@@ -149,7 +181,7 @@ def describe_torch(folder: Path, *, version: str | None = None) -> Torch | None:
     if version is None:
         return None
     cuda = _parsed(found.get("cuda"))
-    return Torch(version, cuda, found.get("hip"), _cxx11_abi(folder), found.get("xpu"))
+    return Torch(version, cuda, found.get("hip"), _cxx11_abi(folder), found.get("xpu"), folder)
 
 
 def folder_of(module: str) -> Path | None:
@@ -190,21 +222,14 @@ def _cxx11_abi(folder: Path) -> bool | None:
 
 
 def _cpu() -> str:
-    if hasattr(os, "uname"):
-        machine = os.uname().machine
+    if sys.platform == "win32":
+        import sysconfig
+
+        # Of the interpreter and not of the machine: on ARM many run one for x86_64, whose extensions are that too.
+        machine = sysconfig.get_platform().rpartition("-")[2]
     else:
-        import platform
-
-        machine = platform.machine()
+        machine = os.uname().machine
     return _CPU.get(machine.lower(), machine.lower())
-
-
-def _glibc() -> Version | None:
-    try:
-        name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
-    except (AttributeError, ValueError, OSError):
-        return None
-    return _parsed(version) if name == "glibc" else None
 
 
 def _free_threaded() -> bool:

@@ -35,6 +35,9 @@ def visible_gpus(gpus: tuple[Gpu, ...], visible: str | None, order: str | None) 
         return _whole_or_cut(gpus), by_bus
     chosen: list[Gpu] = []
     for entry in (part.strip() for part in visible.split(",")):
+        if entry.startswith("MIG-") and not any(gpu.instances for gpu in gpus):
+            # NVML does not list instances to everybody: any GPU may be the one that was cut up.
+            return gpus, by_bus
         found = _meant(entry, gpus)
         if len(found) != 1:
             break

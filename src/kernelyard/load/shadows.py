@@ -1,0 +1,97 @@
+"""What ``LD_LIBRARY_PATH`` and ``LD_PRELOAD`` put in the place of libraries that kernels bind to."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kernelyard.formats.versions import Version
+
+__all__ = ["Shadow", "find_shadows", "library_folders", "shadowing_driver"]
+
+#: By name, for a folder on the path can have thousands of files, on a network.
+_LIBRARIES = (
+    "libc10.so",
+    "libc10_cuda.so",
+    "libtorch.so",
+    "libtorch_cpu.so",
+    "libtorch_cuda.so",
+    "libtorch_python.so",
+    "libstdc++.so.6",
+    "libgcc_s.so.1",
+    "libcuda.so.1",
+    "libcudart.so.11.0",
+    "libcudart.so.12",
+    "libcudart.so.13",
+    "libcublas.so.11",
+    "libcublas.so.12",
+    "libcublas.so.13",
+    "libcudnn.so.8",
+    "libcudnn.so.9",
+    "libnccl.so.2",
+    "libnvrtc.so.12",
+    "libnvrtc.so.13",
+    "libamdhip64.so.6",
+    "libamdhip64.so.7",
+)
+_DRIVER = re.compile(r"libcuda\.so\.(\d+\.\d+(?:\.\d+)?)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """A library that is taken before the one that torch or the system brings.
+
+    Attributes:
+        library: Its name, ``libcudart.so.12``.
+        path: Where it stands.
+        by: The environment variable that puts it first.
+    """
+
+    library: str
+    path: str
+    by: str
+
+
+def find_shadows(environment: Mapping[str, str] | None = None) -> tuple[Shadow, ...]:
+    """Return what the dynamic linker is told to take first, of the libraries that matter to kernels.
+
+    Args:
+        environment: The variables; None stands for those of this process.
+    """
+    return tuple(_shadows(os.environ if environment is None else environment))
+
+
+def library_folders(environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Return the folders of ``LD_LIBRARY_PATH``; an empty one stands for the working folder, as in the linker."""
+    text = (os.environ if environment is None else environment).get("LD_LIBRARY_PATH", "")
+    return tuple(dict.fromkeys(folder or "." for folder in re.split("[:;]", text))) if text else ()
+
+
+def shadowing_driver(shadows: tuple[Shadow, ...]) -> Version | None:
+    """Return the version of a ``libcuda.so.1`` that is put before that of the driver: a compatibility package's.
+
+    It is the one that CUDA programs get, and it takes newer PTX than the driver that the kernel has loaded.
+    """
+    for shadow in shadows:
+        if shadow.library == "libcuda.so.1":
+            found = _DRIVER.fullmatch(os.path.basename(os.path.realpath(shadow.path)))  # noqa: PTH119
+            return Version(found[1]) if found else None
+    return None
+
+
+def _shadows(environment: Mapping[str, str]) -> Iterator[Shadow]:
+    found = set()
+    for path in re.split("[: ]", environment.get("LD_PRELOAD", "")):
+        # Names without a folder are searched for: what is preloaded from the usual places shadows nothing.
+        library = path.rpartition("/")[2]
+        if library in _LIBRARIES and "/" in path and library not in found:
+            found.add(library)
+            yield Shadow(library, path, "LD_PRELOAD")
+    for folder in library_folders(environment):
+        for library in _LIBRARIES:
+            path = f"{folder}/{library}"
+            if library not in found and os.path.exists(path):  # noqa: PTH110 - a tenth of the time of pathlib
+                found.add(library)
+                yield Shadow(library, path, "LD_LIBRARY_PATH")

@@ -127,6 +127,18 @@ def test_a_roll_back_ends_with_4_and_can_be_forgotten(
     run("versions", "org/gray", hub=address)
 
 
+def test_what_is_forgotten_of_a_kernel_is_what_its_versions_were_at_too(
+    run: Run, root: Path, serve: Callable[[Path], str], publish: Publish
+) -> None:
+    address = serve(root)
+    get = ("get", "org/gray", "--version", "1", "--trust-remote-code", "--json")
+    first = json.loads(run(*get, hub=address))["revision"]
+    new = publish(root, 9)
+    assert json.loads(run(*get, hub=address))["revision"] == first
+    run("hub", "forget", "org/gray", hub=address)
+    assert json.loads(run(*get, hub=address))["revision"] == new
+
+
 def test_keys_are_made_shown_and_rotated(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
     public = run("hub", "key", "new", tmp_path / "key")

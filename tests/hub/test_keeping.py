@@ -382,6 +382,22 @@ def test_a_roll_back_is_reported(root: Path, publish: Publish, serve: Serve, tmp
     assert Memory.default().root == tmp_path / "state" / "hubs"
 
 
+def test_what_somebody_else_may_have_written_is_not_remembered(root: Path, publish: Publish, serve: Serve) -> None:
+    """In a folder that users share, who may write there could otherwise refuse a hub in the user's name."""
+    from kernelyard.hub.memory import Memory
+
+    address = serve(root)
+    publish(root, 1)
+    open_hub(address).resolve("org/gray", version=1)
+    (kept,) = Memory.default().root.iterdir()
+    document = json.loads(kept.read_bytes())
+    kept.write_text(json.dumps({**document, "entries": 99}))
+    with pytest.raises(VerificationError, match="99 were seen"):
+        open_hub(address).resolve("org/gray", version=1)
+    kept.chmod(0o666)
+    assert open_hub(address).resolve("org/gray", version=1)
+
+
 @pytest.mark.parametrize("change", ["branch", "tag", "withdrawal"])
 def test_what_the_log_does_not_tell_is_no_state_of_a_kernel(
     root: Path, ids: dict[str, str], serve: Serve, change: str

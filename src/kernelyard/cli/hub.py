@@ -128,10 +128,13 @@ def forget(repo: str, hub: str | None) -> None:
     from kernelyard.hub import open_hub
     from kernelyard.hub.memory import Memory
     from kernelyard.hub.protocol import check_repo
+    from kernelyard.load.remembered import forget as forget_versions
 
-    location = open_hub(hub).location
-    known = Memory.default().forget(location, check_repo(repo))
-    click.echo(f"{'forgotten' if known else 'nothing was known'}: {repo} on {location}")
+    source = open_hub(hub)
+    known = Memory.default().forget(source.location, check_repo(repo))
+    # What its versions were at would be taken for ten more minutes.
+    forget_versions(source, repo)
+    click.echo(f"{'forgotten' if known else 'nothing was known'}: {repo} on {source.location}")
 
 
 @command.group("key")

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
-import stat
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.errors import KernelyardError
 from kernelyard.formats.fields import canonical_json, parse_json_object
 from kernelyard.hub.memory import Memory
+from kernelyard.hub.own_file import read_own, write_own
 from kernelyard.hub.tree import Listing
-from kernelyard.store import open_regular
 
 __all__ = ["Kept", "Revisions"]
 
@@ -54,10 +51,9 @@ class Revisions:
         """Return what is kept of a revision; None for nothing."""
         path = self._path(repo, id_)
         try:
-            with open_regular(path) as file:
-                if _is_of_others(os.fstat(file.fileno())):
-                    return None
-                content = file.read()
+            content = read_own(path)
+            if content is None:
+                return None
             fields = parse_json_object(content, code="KY507", path=str(path))
             named = (fields.required("format", int), fields.required("kernel", str), fields.required("revision", str))
             if named != (_FORMAT, repo, id_):
@@ -80,20 +76,11 @@ class Revisions:
             "document": None if kept.document is None else kept.document.decode(),
             "listing": None if kept.listing is None else kept.listing.to_json(),
         }
-        aside = path.with_name(f".{uuid.uuid4().hex}")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            aside.write_bytes(canonical_json(content))
-            aside.chmod(0o600)
-            aside.replace(path)
+            write_own(path, canonical_json(content))
         except OSError as error:
             _logger.debug("what was read of %s cannot be kept: %s", repo, error)
 
     def _path(self, repo: str, id_: str) -> Path:
         digest = hashlib.sha256(f"{self.location}\n{repo}\n{id_}".encode()).hexdigest()
         return self.root / f"{digest[:32]}.json"
-
-
-def _is_of_others(found: os.stat_result) -> bool:
-    """Whether somebody else may have written a file: in a folder that users share it vouches for nothing."""
-    return found.st_uid != os.getuid() or bool(found.st_mode & (stat.S_IWGRP | stat.S_IWOTH))

@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.errors import InputError, Place, VerificationError
 from kernelyard.formats.fields import canonical_json, parse_json_object
+from kernelyard.hub.own_file import read_own, write_own
 from kernelyard.hub.refs import Refs
 from kernelyard.store import Store, absolute_path
 
@@ -97,7 +97,10 @@ class Memory:
     @staticmethod
     def _read(path: Path) -> tuple[int | None, str]:
         try:
-            fields = parse_json_object(path.read_bytes(), code="KY514", path=str(path))
+            content = read_own(path)
+            if content is None:
+                return None, ""
+            fields = parse_json_object(content, code="KY514", path=str(path))
             return fields.required("entries", int), fields.required("history", str)
         except (OSError, InputError):
             # Nothing was seen yet, or what was kept is lost: this time is the first.
@@ -105,11 +108,8 @@ class Memory:
 
     def _write(self, path: Path, location: str, refs: Refs) -> None:
         seen = {"location": location, "kernel": refs.kernel, "entries": len(refs.log), "history": refs.history()}
-        aside = path.with_name(f".{uuid.uuid4().hex}")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            aside.write_bytes(canonical_json(seen))
-            aside.replace(path)
+            write_own(path, canonical_json(seen))
         except OSError as error:
             # A read-only home is no reason not to load a kernel.
             _logger.debug("what was seen of %s cannot be kept: %s", refs.kernel, error)

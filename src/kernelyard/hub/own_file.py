@@ -1,0 +1,43 @@
+"""Small files in which this machine remembers what hubs have said. What somebody else may have written is not read."""
+
+from __future__ import annotations
+
+import os
+import stat
+import uuid
+from pathlib import Path
+
+from kernelyard.store import open_regular
+
+__all__ = ["read_own", "write_own"]
+
+
+def read_own(path: Path) -> bytes | None:
+    """Return what this user has written; None where it may be somebody else's, in a folder that users share.
+
+    Raises:
+        OSError: There is no such file, or it cannot be read.
+    """
+    with open_regular(path) as file:
+        found = os.fstat(file.fileno())
+        if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return None
+        return file.read()
+
+
+def write_own(path: Path, content: bytes) -> None:
+    """Write a file in one step, for this user alone; folders above it are made.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{uuid.uuid4().hex}")
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        aside.replace(path)
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise

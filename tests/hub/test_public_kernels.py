@@ -1,6 +1,6 @@
 """Kernels in the layouts that kernel-builder has used, put on each kind of hub, are loaded and do what they should.
 
-They look like its public examples: Python alone, where a variant that was compiled would need its toolchain.
+They look like its public examples: Python alone, and one that was compiled, without the facts that are ours.
 """
 
 from __future__ import annotations
@@ -8,6 +8,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import shutil
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -210,3 +213,35 @@ def test_a_public_kernel_is_loaded_and_does_what_it_should(put: Put, example: Ex
     assert module.own == own
     assert module.__kernel__.variant == example.variant
     assert tuple(module.run(torch.tensor([-1.0, 0.0, 2.0])).tolist()) == example.result
+
+
+_PROGRAM = """
+import sys, torch, kernelyard
+kernel = kernelyard.get_kernel("org/img2gray", version=1, hub=sys.argv[1], trust_remote_code=True)
+image = torch.full((2, 3, 3), 200, dtype=torch.uint8)
+print(kernel.__kernel__.variant, kernel.img2gray(image, layout="HWC").unique().tolist())
+"""
+
+
+@pytest.mark.compile
+@pytest.mark.network
+@pytest.mark.parametrize("nested", [False, True], ids=["flat", "nested"])
+def test_a_compiled_kernel_without_our_facts_is_loaded_and_does_what_it_should(
+    put: Put, built_img2gray: Path, tmp_path: Path, *, nested: bool
+) -> None:
+    name = "torch-stable-abi211-cpu-x86_64-linux"
+    variant = tmp_path / "build" / name
+    shutil.copytree(built_img2gray / "build" / name, variant / "img2gray" if nested else variant)
+    metadata = json.loads((built_img2gray / "build" / name / "metadata.json").read_bytes())
+    del metadata["kernelyard"]
+    if nested:
+        # As it was before there were digests.
+        del metadata["digest"]
+        (variant / "img2gray" / "metadata.json").unlink()
+    (variant / "metadata.json").write_text(json.dumps(metadata))
+    build = FolderHub.find(tmp_path / "build")
+    assert build is not None
+    location = put(build, "org/img2gray")
+    done = subprocess.run([sys.executable, "-c", _PROGRAM, location], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{name} [200]\n"

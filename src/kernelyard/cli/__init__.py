@@ -40,6 +40,7 @@ _COMMANDS = {
     "run": "Run a command with a chosen torch, the toolkit and the kernel.",
     "shell": "Start a shell with a chosen torch, the toolkit and the kernel.",
     "test": "Run a kernel's own tests against each variant that was built.",
+    "to-wheel": "Make a wheel of each variant of a kernel, for pip and uv.",
     "toolchain": "Show, lock, fetch and verify what variants are built with.",
     "variants": "List the variants that a kernel should have.",
     "versions": "List the versions and releases of a kernel, and what of them runs here.",
@@ -47,7 +48,7 @@ _COMMANDS = {
 }
 
 #: Where a word of Python's cannot be the name of a module.
-_MODULES = {"import": "import_bundle", "export": "export_bundle"}
+_MODULES = {"import": "import_bundle", "export": "export_bundle", "to-wheel": "to_wheel"}
 
 
 class _LazyGroup(click.Group):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
@@ -20,14 +21,25 @@ def _counted(findings: Sequence[object]) -> str:
 @click.argument("path", default=".", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def command(path: Path, *, as_json: bool) -> int:
-    """Say whether built variants keep what they promise: those of a project, of a build folder, or a single one."""
+    """Say whether built variants keep what they promise: of a project or build folder, a single one, or in a wheel."""
+    with ExitStack() as stack:
+        if path.suffix == ".whl":
+            from tempfile import TemporaryDirectory
+
+            from kernelyard.check.wheel import unpack_variant
+
+            path = unpack_variant(path, Path(stack.enter_context(TemporaryDirectory(prefix="kernelyard-"))))
+        return _check(path, as_json=as_json)
+
+
+def _check(path: Path, *, as_json: bool) -> int:
     from kernelyard.check import check_variant, fitting_torch, gather
     from kernelyard.errors import MissingError, Place
     from kernelyard.hub.folder import FolderHub
 
     found = FolderHub.find(path)
     if found is None:
-        hint = "name a project that has been built, its build folder, or a variant's folder"
+        hint = "name a project that has been built, its build folder, a variant's folder, or a wheel"
         raise MissingError("KY120", "there is no variant", hint=hint, place=Place(str(path)))
     evidence = {item.name: gather(item.path, name=item.name) for item in found.variants}
     results = {name: check_variant(gathered) for name, gathered in evidence.items()}

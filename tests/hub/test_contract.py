@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,8 @@ from kernelyard.formats.index import Index
 from kernelyard.formats.wanted import Wanted
 from kernelyard.hub import Publication, PublishingHub, Revision
 from kernelyard.hub.folder import FolderHub
+from kernelyard.hub.git import GitHub
+from kernelyard.hub.git_access import GitPlace
 from kernelyard.hub.hugging_face import HuggingFaceHub
 from kernelyard.hub.hugging_face_access import Settings
 from kernelyard.hub.mirror import Selection, mirror
@@ -27,15 +30,22 @@ Built = Callable[..., FolderHub]
 REPO = "org/gray"
 
 
-@pytest.fixture(params=["static", "hugging-face"])
-def hub(request: pytest.FixtureRequest, tmp_path: Path) -> PublishingHub:
+@pytest.fixture(params=["static", "hugging-face", "git"])
+def hub(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PublishingHub:
     """Return an empty hub of each kind."""
+    monkeypatch.setenv("KERNELYARD_CACHE", str(tmp_path / "store"))
 
     def hugging_face() -> PublishingHub:
         served = request.getfixturevalue("hugging_face")
         return HuggingFaceHub(Settings(served.endpoint, TOKEN))
 
+    def git() -> PublishingHub:
+        if shutil.which("git-lfs") is None:
+            pytest.skip("git-lfs is not installed, and a file of these kernels goes to LFS")
+        return GitHub(GitPlace.parse(f"git+file://{tmp_path / 'git'}"))
+
     kinds: dict[str, Callable[[], PublishingHub]] = {
+        "git": git,
         "static": lambda: StaticHub(DirectoryReader(tmp_path / "hub")),
         "hugging-face": hugging_face,
     }

@@ -104,8 +104,10 @@ def test_without_git_lfs_it_is_said_so(
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "git").symlink_to(str(shutil.which("git")))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    with pytest.raises(EnvironmentProblemError, match="git-lfs is not there"):
+    with pytest.raises(EnvironmentProblemError, match="git-lfs is not there") as caught:
         hub.fetch_file(found, variant.name, entry, tmp_path / "x")
+    assert caught.value.code == "KY542"
+    assert caught.value.hint.startswith("install git-lfs")
 
 
 def test_it_is_opened_by_its_address(hub: GitHub) -> None:
@@ -131,12 +133,14 @@ def test_a_link_in_a_commit_is_not_followed(
     assert not (tmp_path / "x").exists()
 
 
-def test_a_branch_of_another_version_and_a_missing_index_are_told(
-    hub: GitHub, commit: Callable[..., str], make_build: Callable[..., Path]
+def test_a_branch_of_another_version_and_one_without_a_kernel_are_told(
+    hub: GitHub, commit: Callable[..., str], make_build: Callable[..., Path], tmp_path: Path
 ) -> None:
     commit(indexed(make_build("two", version=2)))
     with pytest.raises(InputError, match="version 2"):
         hub.resolve("org/gray", version=1)
-    commit(make_build("bare"))
-    with pytest.raises(MissingError, match=r"no build/index\.json"):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "notes.txt").write_text("nothing yet")
+    commit(tmp_path / "empty")
+    with pytest.raises(MissingError, match="that can be loaded"):
         hub.resolve("org/gray", version=1)

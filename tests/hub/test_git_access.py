@@ -36,8 +36,13 @@ def place(tmp_path: Path) -> Path:
 def test_branches_tags_and_what_was_withdrawn_are_told(place: Path) -> None:
     repository = place / "org" / "gray.git"
     first, second = git(repository, "rev-parse", "v1~1"), git(repository, "rev-parse", "v1")
-    for location in (f"git+file://{place}", f"git+file://{place}/", f"git+file://{place}/{{repo}}.git"):
-        refs = GitPlace.parse(location).refs("org/gray")
+    for location in (
+        f"git+file://{place}",
+        f"git+file://{place}/",
+        f"git+file://{place}/{{repo}}.git",
+        f"git+file://{place}/{{org}}/{{name}}.git",
+    ):
+        refs = GitPlace.parse(location).refs("org/gray").refs
         assert refs.branches == {"v1": second}
         assert refs.tags == {"v1.0.0": first, "v1.1.0": second}
         assert refs.yanked == {"v1.0.0": ""}
@@ -45,7 +50,7 @@ def test_branches_tags_and_what_was_withdrawn_are_told(place: Path) -> None:
 
 def test_a_repository_around_us_is_not_meant(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_DIR", str(place / "none"))
-    assert GitPlace.parse(f"git+file://{place}").refs("org/gray").branches
+    assert GitPlace.parse(f"git+file://{place}").refs("org/gray").refs.branches
 
 
 def test_a_repository_that_is_not_there_is_missing(place: Path) -> None:
@@ -58,14 +63,14 @@ def test_without_git_it_is_said_so(place: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EnvironmentProblemError, match="git") as caught:
         GitPlace.parse(f"git+file://{place}").refs("org/gray")
-    assert (caught.value.code, caught.value.hint) == ("KY502", "install git")
+    assert (caught.value.code, caught.value.hint) == ("KY542", "install git")
 
 
 def test_a_login_is_refused_without_a_question(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_SSH_COMMAND", "echo 'ann@host: Permission denied (publickey).' >&2; exit 255;")
     with pytest.raises(EnvironmentProblemError, match="refuses access") as caught:
         GitPlace.parse("git+ssh://ann@host/place").refs("org/gray")
-    assert caught.value.code == "KY502"
+    assert caught.value.code == "KY540"
 
 
 @pytest.mark.parametrize(
@@ -79,6 +84,11 @@ def test_a_login_is_refused_without_a_question(monkeypatch: pytest.MonkeyPatch) 
         "git+ssh://-oProxyCommand=x/y",
         "git+https://host/x?y",
         "git+https://host/{repo}/{repo}",
+        "git+https://host/{org}",
+        "git+https://host/{repo}/{name}",
+        "git+https://ann:x%0Ahost=y@host/x",
+        "git+ssh://ann:secret@host/x",
+        "git+ssh://-oProxyCommand=x@host/x",
         "git+https://host/\n",
     ],
 )
@@ -88,10 +98,12 @@ def test_other_addresses_are_refused(location: str) -> None:
     assert caught.value.code == "KY506"
 
 
-def test_a_password_is_in_no_message() -> None:
-    place = GitPlace.parse("git+https://ann:secret@host/x")
-    assert place.location == "git+https://***@host/x"
-    assert place.repository("org/gray") == "https://ann:secret@host/x/org/gray"
+def test_a_password_is_in_no_message_and_no_address_that_git_is_given() -> None:
+    place = GitPlace.parse("git+https://ann:s%40cret@host:8443/x")
+    assert place.location == "git+https://host:8443/x"
+    assert place.repository("org/gray") == "https://host:8443/x/org/gray"
+    assert place.login == ("ann", "s@cret")
+    assert "cret" not in repr(place)
     with pytest.raises(InputError) as caught:
         GitPlace.parse("git+https://ann:secret@host/x#y")
     assert "secret" not in str(caught.value)

@@ -1,32 +1,38 @@
-"""A git hub, read: kernels with a published index, one repository each, large files in LFS."""
+"""A git hub: kernels in repositories, one each, with large files in Git LFS. Specification: ``docs/git.md``.
+
+A revision is a commit. Branches and tags cost one round trip, a commit with its index and all its small files another,
+and each file in LFS one more.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import re
-import shutil
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
-from kernelyard.errors import EnvironmentProblemError, InputError, MissingError, Place
-from kernelyard.formats.index import FileEntry, Index
+from kernelyard.errors import EnvironmentProblemError, InputError, MissingError, Place, VerificationError
+from kernelyard.formats.index import FileEntry, Index, VariantEntry
 from kernelyard.formats.wanted import Wanted
-from kernelyard.hub.git_access import GitPlace, run_git
-from kernelyard.hub.http import without_password
-from kernelyard.hub.protocol import Hub, Revision, check_repo
-from kernelyard.hub.refs import VERSION_BRANCH, Refs
+from kernelyard.hub.git_access import GitPlace, RemoteRefs
+from kernelyard.hub.git_history import History
+from kernelyard.hub.git_mirror import Mirror, aside
+from kernelyard.hub.git_tree import Tree
+from kernelyard.hub.protocol import Publication, Published, PublishingHub, Revision, check_repo
+from kernelyard.hub.refs import Refs, check_branch
 from kernelyard.hub.static import LARGEST_DOCUMENT, copy_verified
-from kernelyard.store import Store
+from kernelyard.hub.tree import BUILD, INDEX, Listing, TreeFile, place_of, without_kernel
 
 __all__ = ["GitHub"]
 
-_POINTER = b"version https://git-lfs.github.com/spec/"
-_LARGEST_POINTER = 1024
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}", re.ASCII)
+_SHORT = re.compile(r"[0-9a-f]{4,39}", re.ASCII)
+_Content = Callable[[str, TreeFile], bytes]
+_Name = Callable[[str], str]
 
 
-class GitHub(Hub):
+class GitHub(PublishingHub):
     """Kernels in repositories of git.
 
     Attributes:
@@ -35,10 +41,12 @@ class GitHub(Hub):
 
     def __init__(self, place: GitPlace) -> None:
         self.place = place
+        self._trees: dict[tuple[str, str], Tree] = {}
+        self._listings: dict[tuple[str, str], Listing] = {}
 
     @property
     def location(self) -> str:
-        """The address without a password."""
+        """The address without a login."""
         return self.place.location
 
     @property
@@ -47,94 +55,176 @@ class GitHub(Hub):
         return self.place.scheme == "file"
 
     def refs(self, repo: str) -> Refs:
-        """Return branches and tags; see :meth:`kernelyard.hub.protocol.Hub.refs`."""
-        return self.place.refs(repo)
+        """Return branches, tags and withdrawn releases; see :meth:`kernelyard.hub.protocol.Hub.refs`.
+
+        One round trip, and one more where a release has been withdrawn, or a branch moved, since this was last asked.
+        """
+        return self.told(repo).refs
+
+    def told(self, repo: str) -> RemoteRefs:
+        """Return the same, with what else the host has told; raises the same."""
+        told = self.place.refs(repo)
+        history = History(self.place, repo)
+        if not self.is_local:
+            history.check(told.refs)
+        return replace(told, refs=history.with_reasons(told)) if told.refs.yanked else told
 
     def candidates(self, repo: str, wanted: Wanted) -> Iterator[Revision]:
         """Yield the revisions that are asked for; see :meth:`kernelyard.hub.protocol.Hub.candidates`."""
-        check_repo(repo)
-        if wanted.revision is not None and _COMMIT.fullmatch(wanted.revision):
-            yield self.read(Refs(repo), wanted.revision, None)
+        text = wanted.revision
+        if text is not None and _COMMIT.fullmatch(text):
+            yield self.read(Refs(check_repo(repo)), text, None)
             return
         refs = self.refs(repo)
+        if text is not None and text not in {*refs.branches, *refs.tags} and _SHORT.fullmatch(text):
+            refs = History(self.place, repo).with_commits(refs)
         for id_, ref in refs.find(wanted):
             yield self.read(refs, id_, ref)
 
     def read(self, refs: Refs, id_: str, ref: str | None) -> Revision:
         """Return one revision; see :meth:`kernelyard.hub.protocol.Hub.read`."""
         repo = refs.kernel
-        self._obtain(repo, id_)
-        where = f"{without_password(self.place.repository(repo))}: build/index.json at {id_[:12]}"
-        document = self._blob(repo, id_, "build/index.json")
-        if len(document) > LARGEST_DOCUMENT:
-            raise InputError("KY507", f"larger than {LARGEST_DOCUMENT >> 20} MiB", place=Place(where))
-        index = Index.from_json(document, path=where)
-        if ref is not None and VERSION_BRANCH.fullmatch(ref) and ref != f"v{index.version}":
-            what = f"branch {ref} of {repo} is at a revision of version {index.version}"
-            raise InputError("KY507", what, hint="tell the owner of the hub", place=Place(where))
+        if not _COMMIT.fullmatch(id_):
+            raise MissingError("KY501", f"{repo} has no revision {id_!r}", hint="check it", place=Place(self.location))
+        tree = self.tree(repo, id_)
+        where = self._where(repo, id_, INDEX)
+        document = None
+        if INDEX in tree.files:
+            document = self._document(repo, id_, INDEX)
+            index = Index.from_json(document, path=where)
+        else:
+            index = self._listing(repo, id_).index()
+        check_branch(repo, ref, index.version, where)
         return Revision(repo, id_, ref, index, document, refs.withdrawal(id_))
+
+    def variant(self, found: Revision, name: str) -> VariantEntry:
+        """Return a variant with all its files; see :meth:`kernelyard.hub.protocol.Hub.variant`."""
+        entry = super().variant(found, name)
+        if found.document is not None:
+            return entry
+        repo, id_ = found.repo, found.id
+        listing = self._listing(repo, id_)
+        if name not in listing.known:
+            listing = listing.with_metadata(name, *self._reading(repo, id_))
+        if not listing.is_read(name):
+            Mirror(self.place, repo).obtain_blobs(file.oid for file in listing.variants[name].values())
+            listing = listing.with_files(name, lambda path, file: self._hashed(repo, path, file))
+        self._listings[repo, id_] = listing
+        listing.check_digest(name)
+        return listing.entry(name)
 
     def fetch_file(self, found: Revision, variant: str | None, entry: FileEntry, destination: Path) -> None:
         """Copy one file; see :meth:`kernelyard.hub.protocol.Hub.fetch_file`."""
-        path = f"build/{variant}/{entry.path}" if variant is not None else entry.path
-        content = self._blob(found.repo, found.id, path)
-        if len(content) <= _LARGEST_POINTER and content.startswith(_POINTER):
-            if shutil.which("git-lfs") is None:
-                what = f"{entry.path} is in Git LFS, and git-lfs is not there"
-                raise EnvironmentProblemError("KY502", what, hint="install git-lfs", place=Place(self.location))
-            content = self._git(found.repo, "lfs", "smudge", stdin=content)
-        where = f"{without_password(self.place.repository(found.repo))}: {path} at {found.id[:12]}"
-        copy_verified(iter([content]), entry, destination, where=where)
+        path = place_of(variant, entry)
+        where = self._where(found.repo, found.id, path)
+        tree = self.tree(found.repo, found.id)
+        file = tree.files.get(path)
+        if file is None and path not in tree.others:
+            what = f"the hub lacks a file of this kernel, {path}"
+            raise EnvironmentProblemError("KY502", what, hint="publish the kernel again", place=Place(where))
+        if file is None or (file.sha256 is not None and (file.sha256, file.size) != (entry.sha256, entry.size)):
+            raise _another(entry, file, where)
+        mirror = Mirror(self.place, found.repo)
+        if file.sha256 is not None:
+            mirror.fetch_large(path, entry, destination)
+        else:
+            copy_verified(mirror.chunks(file.oid), entry, destination, where=where)
 
-    def _blob(self, repo: str, id_: str, path: str) -> bytes:
+    def head(self, repo: str, branch: str) -> Revision | None:
+        """Return what a branch is at; see :meth:`kernelyard.hub.protocol.PublishingHub.head`."""
         try:
-            return self._git(repo, "cat-file", "blob", f"{id_}:{path}")
-        except EnvironmentProblemError as error:
-            if "does not exist in" not in error.what:
-                raise
-        what = f"revision {id_[:12]} of {repo} has no {path}"
-        raise MissingError("KY501", what, hint="publish it with `kernelyard push`", place=Place(self.location))
-
-    def _obtain(self, repo: str, id_: str) -> None:
-        """Get a commit and its trees, without any file's content, unless they are here."""
-        from filelock import FileLock
-
-        kept = f"refs/kernelyard/{id_}"
-        if self._git(repo, "for-each-ref", kept):
-            return
-        # Two that fetch at once would be in each other's way at the list of shallow commits.
-        with FileLock(self._mirror(repo) / "kernelyard.lock"):
-            try:
-                self._git(repo, "fetch", "--quiet", "--no-tags", "--depth=1", "--filter=blob:none", "origin", id_)
-            except EnvironmentProblemError as error:
-                if "not our ref" not in error.what and "find remote ref" not in error.what:
-                    raise
-                raise MissingError("KY501", f"{repo} has no revision {id_}", hint="check the id") from None
-            self._git(repo, "update-ref", kept, id_)
-
-    def _mirror(self, repo: str) -> Path:
-        key = hashlib.sha256(f"{self.location}\n{repo}".encode()).hexdigest()[:32]
-        return Store.default().provide("git", key, _init)
-
-    def _git(self, repo: str, *arguments: str, stdin: bytes = b"") -> bytes:
-        # By the environment, so that no password of the address stands in a file or on a command line.
-        config = {
-            "remote.origin.url": self.place.repository(repo),
-            "remote.origin.promisor": "true",
-            "remote.origin.partialclonefilter": "blob:none",
-        }
-        also = {"GIT_CONFIG_COUNT": str(len(config)), "GIT_DIR": str(self._mirror(repo))}
-        for number, (name, value) in enumerate(config.items()):
-            also |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
-        if arguments[0] == "lfs":
-            also["GIT_LFS_SKIP_SMUDGE"] = "0"
+            refs = self.refs(repo)
+        except MissingError:
+            return None
+        id_ = refs.branches.get(branch)
+        if id_ is None:
+            return None
         try:
-            return run_git(*arguments, stdin=stdin, also=also)
-        except subprocess.CalledProcessError as error:
-            raise self.place.trouble(repo, error.stderr.decode("utf-8", "replace")) from None
-        except subprocess.TimeoutExpired:
-            raise self.place.trouble(repo, "git got no answer in time") from None
+            return self.read(refs, id_, branch)
+        except MissingError:
+            return without_kernel(repo, id_, branch)
+
+    def plan(self, publication: Publication) -> tuple[str, ...]:
+        """Say what publishing would do; see :meth:`kernelyard.hub.protocol.PublishingHub.plan`."""
+        from kernelyard.hub.git_publish import plan
+
+        return plan(self, publication)
+
+    def publish(self, publication: Publication) -> Published:
+        """Publish by a push; see :meth:`kernelyard.hub.protocol.PublishingHub.publish`."""
+        from kernelyard.hub.git_publish import publish
+
+        return publish(self, publication)
+
+    def yank(self, repo: str, release: str, reason: str | None) -> bool:
+        """Withdraw a release by a tag; see :meth:`kernelyard.hub.protocol.PublishingHub.yank`."""
+        from kernelyard.hub.git_publish import yank
+
+        return yank(self, check_repo(repo), release, reason)
+
+    def tree(self, repo: str, id_: str) -> Tree:
+        """Return what a commit holds, in one round trip where it is not here yet.
+
+        Raises:
+            MissingError: There is no such commit (KY501).
+            EnvironmentProblemError: It cannot be had (KY502).
+        """
+        tree = self._trees.get((repo, id_))
+        if tree is None:
+            mirror = Mirror(self.place, repo)
+            mirror.obtain(id_)
+            tree = self._trees[repo, id_] = mirror.tree(id_)
+        return tree
+
+    def _listing(self, repo: str, id_: str) -> Listing:
+        """Return the variants of a commit without an index; of one of them at least all is known but its files."""
+        listing = self._listings.get((repo, id_))
+        if listing is not None:
+            return listing
+        place = Place(self._where(repo, id_, BUILD))
+        found = Listing.of_files(self.tree(repo, id_).files)
+        listing = found.with_any_metadata(*self._reading(repo, id_))
+        if listing is None:
+            what = f"{repo} has no variant at {id_[:12]} that can be loaded: none has a metadata.json"
+            raise MissingError("KY501", what, hint="publish it with `kernelyard push`", place=place)
+        self._listings[repo, id_] = listing
+        return listing
+
+    def _reading(self, repo: str, id_: str) -> tuple[_Content, _Name]:
+        return (lambda path, _: self._document(repo, id_, path), lambda path: self._where(repo, id_, path))
+
+    def _document(self, repo: str, id_: str, path: str) -> bytes:
+        """Return the content of a file that is read as a whole."""
+        file, mirror = self.tree(repo, id_).files[path], Mirror(self.place, repo)
+        size = file.size
+        if file.sha256 is None and size < 0:
+            mirror.obtain_blobs([file.oid])
+            size = mirror.sizes([file.oid])[file.oid]
+        if size > LARGEST_DOCUMENT:
+            what = f"larger than {LARGEST_DOCUMENT >> 20} MiB"
+            raise InputError("KY507", what, place=Place(self._where(repo, id_, path)))
+        if file.sha256 is None:
+            return b"".join(mirror.chunks(file.oid))
+        with aside() as folder:
+            mirror.fetch_large(path, FileEntry(path, file.size, file.sha256), folder / "document")
+            return (folder / "document").read_bytes()
+
+    def _hashed(self, repo: str, path: str, file: TreeFile) -> TreeFile:
+        """Return a file that is not in LFS with its size and sha256; git has held it against its own id."""
+        del path
+        digest, size = sha256(), 0
+        for chunk in Mirror(self.place, repo).chunks(file.oid):
+            digest.update(chunk)
+            size += len(chunk)
+        return replace(file, size=size, sha256=digest.hexdigest())
+
+    def _where(self, repo: str, id_: str, path: str) -> str:
+        return f"{self.place.shown(repo)}: {path} at {id_[:12]}"
 
 
-def _init(folder: Path) -> None:
-    run_git("init", "--quiet", "--bare", str(folder))
+def _another(entry: FileEntry, file: TreeFile | None, where: str) -> VerificationError:
+    """Return the error for a file that is known to be another one than the index names, before it is fetched."""
+    found = "a link or a repository" if file is None else f"{file.size} bytes with sha256 {file.sha256} in LFS"
+    what = f"{entry.path} is not the published file: it is {found}, promised are {entry.size} with {entry.sha256}"
+    hint = "do not use this hub before its owner has explained or repaired it"
+    return VerificationError("KY503", what, hint=hint, place=Place(where))

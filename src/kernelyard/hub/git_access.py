@@ -1,41 +1,62 @@
-"""Reaching the repositories of a git hub: how a place is written, and how git is asked about it without surprises.
+"""Reaching the repositories of a git hub: how a place is written, and how the host is asked.
 
 ``git+https://``, ``git+ssh://`` or ``git+file://`` and a place; the repository of a kernel is ``<place>/<org>/<name>``,
-or what ``{repo}`` in the place is replaced by.
+or what ``{repo}``, or ``{org}`` and ``{name}``, in the place are replaced by.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from kernelyard.errors import EnvironmentProblemError, InputError, MissingError, Place
+from kernelyard.errors import EnvironmentProblemError, InputError, KernelyardError, MissingError, Place
+from kernelyard.hub.git_program import run_git
 from kernelyard.hub.http import without_password
+from kernelyard.hub.offline import offline_variable
 from kernelyard.hub.protocol import check_repo
 from kernelyard.hub.refs import Refs
+from kernelyard.hub.tree import YANKED
+from kernelyard.store import Store
 
-__all__ = ["SCHEMES", "GitPlace", "run_git"]
+__all__ = ["REMOTE", "SCHEMES", "GitPlace", "RemoteRefs", "said_by_git", "told"]
 
 SCHEMES = ("git+https", "git+ssh", "git+file")
-_REPO = "{repo}"
+#: What a repository on a host is called in ours.
+REMOTE = "origin"
 _LINE = re.compile(r"([0-9a-f]{40}|[0-9a-f]{64})\t(refs/(?:heads|tags)/.+)", re.ASCII)
-_HEADS, _TAGS, _YANKED = "refs/heads/", "refs/tags/", "yanked/"
+_HEADS, _TAGS = "refs/heads/", "refs/tags/"
 _PEELED = "^{}"
-_REMOTE = "kernelyard-hub"
-_TIMEOUT_S = 600
+_SHA1 = 40
+_USER, _PASSWORD = "KERNELYARD_GIT_USER", "KERNELYARD_GIT_PASSWORD"
+#: Git asks it by `get`; it tells what stands in the environment, so that no argument of a process is a secret.
+_HELPER = f'!f() {{ test "$1" = get && printf "username=%s\\npassword=%s\\n" "${_USER}" "${_PASSWORD}"; }}; f'
+#: How lines begin that do not say what went wrong.
+_ASIDE = ("warning:", "hint:", "Downloading", "Uploading", "Errors logged")
 #: What git says where a repository is not there. A host may say so too of one that may not be seen.
-_NOT_THERE = re.compile(r"does not appear to be a git repository|repository .*not found", re.IGNORECASE)
+_NOT_THERE = re.compile(r"does not appear to be a git repository|repository .*not found|No such remote", re.IGNORECASE)
 _REFUSED = re.compile(
-    r"could not read (username|password)|authentication failed|permission denied|terminal prompts disabled"
-    r"|host key verification failed",
+    r"could not read (username|password)|authentication failed|permission (to .*)?denied|terminal prompts disabled"
+    r"|host key verification failed|returned error: (401|403)|authorization error|authentication required"
+    r"|credentials for .* not found|access denied|forbidden",
     re.IGNORECASE,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteRefs:
+    """What a repository told of its branches and tags.
+
+    Attributes:
+        refs: Where they stand.
+        tags: Name -> id of the tag itself, which for an annotated one is not that of the commit.
+    """
+
+    refs: Refs
+    tags: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +64,14 @@ class GitPlace:
     """A place of repositories.
 
     Attributes:
-        address: As git takes it, perhaps with a password, perhaps with ``{repo}``.
+        address: As git takes it, without a login, perhaps with ``{repo}``.
         scheme: ``https``, ``ssh`` or ``file``.
+        login: The user's name and password that stood in the address.
     """
 
     address: str
     scheme: str
+    login: tuple[str, str | None] | None = field(default=None, repr=False)
 
     @classmethod
     def parse(cls, location: str) -> GitPlace:
@@ -57,24 +80,41 @@ class GitPlace:
         Raises:
             InputError: It is none (KY506).
         """
-        hint = "write git+https://host/path, git+ssh://user@host/path or git+file:///the/folder"
+        wrong = InputError(
+            "KY506",
+            f"not the address of a git hub: {without_password(location)!r}",
+            hint="write git+https://host/path, git+ssh://user@host/path or git+file:///the/folder",
+        )
         scheme, _, rest = location.partition("://")
         scheme = scheme.lower()
-        try:
-            parts = urlsplit(f"{scheme.removeprefix('git+')}://{rest}")
-            malformed = bool(parts.query or parts.fragment) or (parts.port is not None and scheme == "git+file")
-        except ValueError:
-            malformed = True
-        if malformed or scheme not in SCHEMES or not location.isprintable() or location.count(_REPO) > 1:
-            raise InputError("KY506", f"not the address of a git hub: {without_password(location)!r}", hint=hint)
-        if bool(parts.hostname) == (scheme == "git+file") or (parts.hostname or "").startswith("-"):
-            raise InputError("KY506", f"not the address of a git hub: {without_password(location)!r}", hint=hint)
+        if scheme not in SCHEMES or not location.isprintable():
+            raise wrong
         plain = scheme.removeprefix("git+")
-        return cls(f"{plain}://{rest.rstrip('/')}", plain)
+        address = f"{plain}://{rest.rstrip('/')}"
+        try:
+            parts = urlsplit(address)
+            malformed = bool(parts.query or parts.fragment) or (parts.port is not None and plain == "file")
+            login = (unquote(parts.username), parts.password) if parts.username is not None else None
+        except ValueError:
+            raise wrong from None
+        host = parts.hostname or ""
+        if malformed or bool(host) == (plain == "file") or host.startswith("-") or not _is_pattern(address):
+            raise wrong
+        if plain != "https":
+            # A password of ssh would be seen among the arguments of processes, and ssh does not take one.
+            if login is not None and (plain == "file" or login[1] is not None or login[0].startswith("-")):
+                raise wrong
+            return cls(address, plain)
+        if login is None:
+            return cls(address, plain)
+        user, password = login[0], unquote(login[1]) if login[1] is not None else None
+        if not user.isprintable() or not (password or "").isprintable():
+            raise wrong
+        return cls(f"{plain}://{parts.netloc.rpartition('@')[2]}{parts.path}", plain, (user, password))
 
     @property
     def location(self) -> str:
-        """The place as messages name it, without a password."""
+        """The place as messages name it, without a login."""
         return f"git+{without_password(self.address)}"
 
     def repository(self, repo: str) -> str:
@@ -83,120 +123,172 @@ class GitPlace:
         Raises:
             InputError: The name is none (KY504).
         """
-        check_repo(repo)
-        url = self.address.replace(_REPO, repo) if _REPO in self.address else f"{self.address}/{repo}"
+        org, _, name = check_repo(repo).partition("/")
+        url = self.address.replace("{repo}", repo).replace("{org}", org).replace("{name}", name)
+        if url == self.address:
+            url = f"{url}/{repo}"
         # Git would find it by itself, as hosts do; git-lfs does not.
         bare = f"{url}.git"
         return bare if self.scheme == "file" and Path(unquote(urlsplit(bare).path)).is_dir() else url
 
-    def refs(self, repo: str) -> Refs:
+    def shown(self, repo: str) -> str:
+        """Return the address of a kernel's repository, as messages name it."""
+        return without_password(self.repository(repo))
+
+    def refs(self, repo: str) -> RemoteRefs:
         """Return branches, tags and withdrawn releases of a kernel, in one round trip; the reasons are not asked for.
 
         Raises:
             InputError: The name is none (KY504), or the repository names what is no branch or tag (KY507).
             MissingError: There is no such repository (KY501).
-            EnvironmentProblemError: It cannot be reached (KY502), or there is no git (KY502).
+            EnvironmentProblemError: As :meth:`run` does.
         """
-        url = self.repository(repo)
+        told = self.run(repo, "ls-remote", "--quiet", REMOTE, f"{_HEADS}*", f"{_TAGS}*", cwd=Path("/"))
+        return _refs(repo, told, where=self.shown(repo))
+
+    def run(
+        self,
+        repo: str,
+        *arguments: str,
+        stdin: bytes = b"",
+        folder: Path | None = None,
+        cwd: Path | None = None,
+        silent: bool = False,
+    ) -> bytes:
+        """Let git ask the host about a repository, which it knows as :data:`REMOTE`; all round trips go through here.
+
+        Args:
+            repo: ``org/name``.
+            arguments: Of git.
+            stdin: What it reads.
+            folder: The repository of ours.
+            cwd: Where git stands; by default there.
+            silent: Whether what it prints is of no use.
+
+        Raises:
+            MissingError: There is no such repository (KY501).
+            EnvironmentProblemError: The host cannot be reached (KY502) or refuses (KY540), the disk is full (KY301),
+                there is no git (KY542), or no host may be asked (KY532).
+        """
+        name = offline_variable() if self.scheme != "file" else None
+        if name is not None:
+            hint = "unset it, or ask for what has been loaded before, in the same words"
+            what = f"the hub may not be asked: {name} is set"
+            raise EnvironmentProblemError("KY532", what, hint=hint, place=Place(self.shown(repo)))
+        # A host must not lead git to programs (`ext::`), to files of the user's, or from https to http.
+        also = {"GIT_ALLOW_PROTOCOL": self.scheme, **({"GIT_DIR": str(folder)} if folder else {})}
+        if self.scheme == "ssh":
+            also |= _ssh()
+        if self.login is not None:
+            also |= {_USER: self.login[0], _PASSWORD: self.login[1] or ""}
         try:
-            # By the environment, and under a name that no configuration has: a password is not to be seen among the
-            # arguments of processes.
-            also = {
-                "GIT_CONFIG_COUNT": "1",
-                "GIT_CONFIG_KEY_0": f"remote.{_REMOTE}.url",
-                "GIT_CONFIG_VALUE_0": url,
-            }
-            told = run_git("ls-remote", "--quiet", _REMOTE, f"{_HEADS}*", f"{_TAGS}*", also=also, cwd=Path("/"))
+            return run_git(
+                *arguments, stdin=stdin, config=self._config(repo), also=also, cwd=cwd or folder, silent=silent
+            )
         except subprocess.CalledProcessError as error:
-            raise self.trouble(repo, error.stderr.decode("utf-8", "replace")) from None
-        except subprocess.TimeoutExpired:
-            raise self.trouble(repo, f"git got no answer within {_TIMEOUT_S} s") from None
-        return _refs(repo, told, where=without_password(url))
+            failure = self.trouble(repo, error.stderr.decode("utf-8", "replace"))
+            raise failure from error
 
     def trouble(self, repo: str, said: str) -> MissingError | EnvironmentProblemError:
         """Return what the words of git mean."""
-        place = Place(without_password(self.repository(repo)))
+        place = Place(self.shown(repo))
+        # What the server's side says comes with this prefix.
+        own = "\n".join(line for line in said.splitlines() if not line.startswith("remote:"))
+        last = told(said)
+        if "No space left on device" in own:
+            hint = "free some space, or point KERNELYARD_CACHE to a larger disk"
+            return EnvironmentProblemError(
+                "KY301", "the disk is full", hint=hint, place=Place(str(Store.default().root))
+            )
+        if "dubious ownership" in said:
+            hint = f"if you trust them: git config --global --add safe.directory {urlsplit(place.path).path}"
+            return EnvironmentProblemError("KY540", "the repository is another user's", hint=hint, place=place)
         if _REFUSED.search(said):
             hint = "let git log in by itself: a credential helper for https, an agent's key for ssh"
-            return EnvironmentProblemError("KY502", "the host of the repository refuses access", hint=hint, place=place)
+            what = f"the host of the repository refuses access: {last}"
+            return EnvironmentProblemError("KY540", what, hint=hint, place=place)
         if _NOT_THERE.search(said):
-            return MissingError("KY501", f"there is no kernel {repo} on this hub", hint="check the name", place=place)
-        lines = [without_password(line) for line in said.splitlines() if line.strip()]
-        what = f"the repository cannot be read: {lines[-1] if lines else 'git does not say why'}"
-        return EnvironmentProblemError("KY502", what, hint="check the address and the network, try again", place=place)
+            hint = "check the name; the host may also hide what you may not see"
+            return MissingError("KY501", f"there is no kernel {repo} on this hub", hint=hint, place=place)
+        hint = "check the address and the network, try again"
+        return EnvironmentProblemError("KY502", f"the repository cannot be reached: {last}", hint=hint, place=place)
+
+    def _config(self, repo: str) -> list[tuple[str, str]]:
+        config = [
+            (f"remote.{REMOTE}.url", self.repository(repo)),
+            # What a fetch leaves out is not missed.
+            (f"remote.{REMOTE}.promisor", "true"),
+            (f"remote.{REMOTE}.partialclonefilter", "blob:none"),
+            # Time has no limit, standing still has.
+            ("http.lowSpeedLimit", "1"),
+            ("http.lowSpeedTime", "60"),
+            ("lfs.locksverify", "false"),
+            ("credential.interactive", "false"),
+        ]
+        if self.login is not None:
+            parts = urlsplit(self.address)
+            host = f"credential.{parts.scheme}://{parts.netloc}"
+            config.append((f"{host}.username", self.login[0]))
+            if self.login[1] is not None:
+                # The empty one takes away those of the user's, who has named another login.
+                config += [(f"{host}.helper", ""), (f"{host}.helper", _HELPER)]
+        return config
 
 
-def run_git(
-    *arguments: str, stdin: bytes = b"", also: Mapping[str, str] | None = None, cwd: Path | None = None
-) -> bytes:
-    """Return what git prints. It never asks the user, and no repository that we happen to stand in is meant.
-
-    Args:
-        arguments: Of git.
-        stdin: What it reads.
-        also: What it gets in its environment besides.
-        cwd: Where it stands; None for where we do.
-
-    Raises:
-        EnvironmentProblemError: There is no git (KY502).
-        subprocess.SubprocessError: It fails, or takes too long.
-    """
-    git = shutil.which("git")
-    if git is None:
-        raise EnvironmentProblemError("KY502", "a git hub is read by git, which is not there", hint="install git")
-    environment = {name: value for name, value in os.environ.items() if name not in _OF_REPOSITORIES}
-    environment |= {
-        "LC_ALL": "C",
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_ASKPASS": "",
-        "SSH_ASKPASS": "",
-        "GIT_NO_REPLACE_OBJECTS": "1",
-        "GIT_LFS_SKIP_SMUDGE": "1",
-        # A host must not lead git to programs (`ext::`) or to files of the user's.
-        "GIT_ALLOW_PROTOCOL": "https:ssh:file",
-        **(also or {}),
-    }
-    if not (environment.get("GIT_SSH_COMMAND") or environment.get("GIT_SSH")):
-        environment["GIT_SSH_COMMAND"] = "ssh -o BatchMode=yes"
-    done = subprocess.run(
-        [git, "-c", f"core.hooksPath={os.devnull}", "-c", "credential.interactive=false", *arguments],
-        input=stdin,
-        capture_output=True,
-        check=True,
-        env=environment,
-        cwd=cwd,
-        timeout=_TIMEOUT_S,
-    )
-    return done.stdout
+def said_by_git(error: KernelyardError) -> str:
+    """Return all that git said where that is what an error was made of; nothing for other errors."""
+    cause = error.__cause__
+    return cause.stderr.decode("utf-8", "replace") if isinstance(cause, subprocess.CalledProcessError) else ""
 
 
-#: Set where a hook of git runs us; they mean the repository that is committed to.
-_OF_REPOSITORIES = frozenset(
-    {
-        "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-        "GIT_COMMON_DIR",
-        "GIT_DIR",
-        "GIT_INDEX_FILE",
-        "GIT_OBJECT_DIRECTORY",
-        "GIT_PREFIX",
-        "GIT_WORK_TREE",
-    }
-)
+def told(said: str) -> str:
+    """Return the words of git that say what happened, on one line that a terminal can be given."""
+    lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith(_ASIDE)]
+    # What follows the first is consequences and advice.
+    first = without_password(lines[0]) if lines else "git does not say why"
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in first)
 
 
-def _refs(repo: str, told: bytes, *, where: str) -> Refs:
+def _is_pattern(address: str) -> bool:
+    """Whether a kernel's name can be put into an address: at no place, as one, or as two parts."""
+    counts = tuple(address.count(one) for one in ("{repo}", "{org}", "{name}"))
+    return counts in {(0, 0, 0), (1, 0, 0), (0, 1, 1)}
+
+
+def _ssh() -> dict[str, str]:
+    """Return what keeps ssh from asking the user, unless the user has said how it is to be run."""
+    from os import environ
+
+    if environ.get("GIT_SSH_COMMAND") or environ.get("GIT_SSH"):
+        return {}
+    try:
+        run_git("config", "--get", "core.sshCommand", cwd=Path("/"))
+    except subprocess.CalledProcessError:
+        return {"GIT_SSH_COMMAND": "ssh -o BatchMode=yes -o ServerAliveInterval=30"}
+    return {}
+
+
+def _refs(repo: str, answer: bytes, *, where: str) -> RemoteRefs:
     branches: dict[str, str] = {}
     tags: dict[str, str] = {}
-    for line in told.decode("utf-8", "replace").splitlines():
+    objects: dict[str, str] = {}
+    for line in answer.decode("utf-8", "replace").splitlines():
         found = _LINE.fullmatch(line)
         if found is None or not found[2].isprintable():
             raise InputError("KY507", f"not a branch or tag: {line[:80]!r}", place=Place(where))
         id_, name = found.groups()
+        if len(id_) != _SHA1:
+            what = "this repository has ids by sha256, which are not read yet"
+            raise InputError("KY507", what, hint="make it with the ids that git has by default", place=Place(where))
         if name.startswith(_HEADS):
             branches[name.removeprefix(_HEADS)] = id_
-        else:
-            # An annotated tag is told twice: the tag's own id, then with ^{} the commit it is at.
-            tags[name.removeprefix(_TAGS).removesuffix(_PEELED)] = id_
-    yanked = {tag.removeprefix(_YANKED): "" for tag in tags if tag.startswith(_YANKED)}
-    releases = {tag: id_ for tag, id_ in tags.items() if not tag.startswith(_YANKED)}
-    return Refs(repo, branches, releases, yanked={tag: why for tag, why in yanked.items() if tag in releases})
+            continue
+        # An annotated tag is told twice: the tag's own id, then with ^{} the commit it is at.
+        tag = name.removeprefix(_TAGS).removesuffix(_PEELED)
+        tags[tag] = id_
+        if not name.endswith(_PEELED):
+            objects[tag] = id_
+    yanked = {tag.removeprefix(YANKED): "" for tag in tags if tag.startswith(YANKED)}
+    releases = {tag: id_ for tag, id_ in tags.items() if not tag.startswith(YANKED)}
+    yanked = {tag: why for tag, why in yanked.items() if tag in releases}
+    return RemoteRefs(Refs(repo, branches, releases, yanked=yanked), objects)

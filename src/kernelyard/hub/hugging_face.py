@@ -15,7 +15,6 @@ from typing import Any
 
 from kernelyard.errors import (
     EnvironmentProblemError,
-    InputError,
     MissingError,
     Place,
     VerificationError,
@@ -26,10 +25,10 @@ from kernelyard.formats.wanted import Wanted
 from kernelyard.hub.hugging_face_access import Access, NotThereError, Settings
 from kernelyard.hub.hugging_face_memory import Kept, Revisions
 from kernelyard.hub.protocol import Publication, Published, PublishingHub, Revision, check_repo
-from kernelyard.hub.refs import VERSION_BRANCH, RefChange, Refs
+from kernelyard.hub.refs import RefChange, Refs, check_branch
 from kernelyard.hub.static import copy_verified
 from kernelyard.hub.transfer import trouble
-from kernelyard.hub.tree import BUILD, INDEX, YANKED, Listing, TreeFile, place_of
+from kernelyard.hub.tree import BUILD, INDEX, YANKED, Listing, TreeFile, place_of, without_kernel
 
 __all__ = ["HuggingFaceHub"]
 
@@ -169,9 +168,7 @@ class HuggingFaceHub(PublishingHub):
         try:
             return self.read(refs, id_, branch)
         except MissingError:
-            # A branch without a kernel, as one is when it is made.
-            version = int(branch[1:]) if VERSION_BRANCH.fullmatch(branch) else 0
-            return Revision(repo, id_, branch, Index(repo.partition("/")[2], version, "", ()))
+            return without_kernel(repo, id_, branch)
 
     def plan(self, publication: Publication) -> tuple[str, ...]:
         """Say what publishing would do; see :meth:`kernelyard.hub.protocol.PublishingHub.plan`."""
@@ -236,9 +233,7 @@ class HuggingFaceHub(PublishingHub):
             index = kept.listing.index()
         else:
             index = Index.from_json(kept.document or b"", path=where)
-        if VERSION_BRANCH.fullmatch(ref or "") and ref != f"v{index.version}":
-            what = f"branch {ref} of {refs.kernel} is at a revision of version {index.version}"
-            raise InputError("KY507", what, hint="tell the owner of the kernel", place=Place(where))
+        check_branch(refs.kernel, ref, index.version, where)
         return Revision(refs.kernel, id_, ref, index, kept.document, refs.withdrawal(id_))
 
     def _list(self, repo: str, commit: str) -> Listing:
@@ -264,7 +259,7 @@ class HuggingFaceHub(PublishingHub):
     def _read_variant(self, repo: str, commit: str, listing: Listing, name: str) -> Listing:
         if name not in listing.known:
             listing = listing.with_metadata(name, *self._reading(repo, commit))
-        return listing.with_files(name, lambda path, file: str(self._small(repo, commit, path, file)[1].sha256))
+        return listing.with_files(name, lambda path, file: self._small(repo, commit, path, file)[1])
 
     def _small(self, repo: str, commit: str, path: str, file: TreeFile) -> tuple[bytes, TreeFile]:
         """Read a file that the commit's own ids vouch for, and keep it until it is fetched."""

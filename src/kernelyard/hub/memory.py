@@ -63,7 +63,7 @@ class Memory:
                 hint="ask its owner; `kernelyard hub verify` tells what else is wrong",
                 place=Place(location),
             )
-        path = self._path(location, refs.kernel)
+        path = self.path(location, refs.kernel)
         count, history = self._read(path)
         if count is not None and (len(refs.log) < count or refs.history(count) != history):
             older = len(refs.log) < count
@@ -85,12 +85,13 @@ class Memory:
         Raises:
             OSError: It cannot be removed.
         """
-        path = self._path(location, repo)
+        path = self.path(location, repo)
         known = path.is_file()
         path.unlink(missing_ok=True)
         return known
 
-    def _path(self, location: str, repo: str) -> Path:
+    def path(self, location: str, repo: str) -> Path:
+        """Return the file that keeps what was seen of a kernel."""
         digest = hashlib.sha256(f"{location}\n{repo}".encode()).hexdigest()
         return self.root / f"{digest[:32]}.json"
 

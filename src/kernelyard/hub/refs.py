@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
-from kernelyard.errors import InputError, MissingError
+from kernelyard.errors import InputError, MissingError, Place
 from kernelyard.formats.fields import Fields, canonical_json, parse_json_object
 from kernelyard.formats.wanted import Wanted, newest_first
 
-__all__ = ["CODE", "FORMAT", "VERSION_BRANCH", "RefChange", "Refs"]
+__all__ = ["CODE", "FORMAT", "VERSION_BRANCH", "RefChange", "Refs", "check_branch"]
 
 CODE = "KY507"
 FORMAT = 1
@@ -242,6 +242,17 @@ class Refs:
             yanked={tag: _line(yanked, tag) for tag in yanked.members} if yanked else {},
             partial={id_: partial.strings(id_) or () for id_ in partial.members} if partial else {},
         )
+
+
+def check_branch(kernel: str, ref: str | None, version: int, where: str) -> None:
+    """Check that a branch ``vN`` is at a revision of version N.
+
+    Raises:
+        InputError: It is not (KY507).
+    """
+    if ref is not None and VERSION_BRANCH.fullmatch(ref) and ref != f"v{version}":
+        what = f"branch {ref} of {kernel} is at a revision of version {version}"
+        raise InputError(CODE, what, hint="tell the owner of the hub", place=Place(where))
 
 
 def _line(fields: Fields, member: str) -> str:

@@ -16,7 +16,7 @@ from kernelyard.formats.index import FileEntry, Index
 from kernelyard.formats.wanted import Wanted
 from kernelyard.hub.memory import Memory
 from kernelyard.hub.protocol import Publication, Published, PublishingHub, Revision, check_repo
-from kernelyard.hub.refs import VERSION_BRANCH, Refs
+from kernelyard.hub.refs import Refs, check_branch
 from kernelyard.store import open_regular
 
 __all__ = [
@@ -271,13 +271,7 @@ class StaticHub(PublishingHub):
                 place=Place(where),
             )
         index = Index.from_json(text, path=where)
-        if VERSION_BRANCH.fullmatch(ref) and ref != f"v{index.version}":
-            raise InputError(
-                "KY507",
-                f"branch {ref} of {repo} is at a revision of version {index.version}",
-                hint="tell the owner of the hub",
-                place=Place(where),
-            )
+        check_branch(repo, ref, index.version, where)
         return text, index
 
     def _document(self, path: str) -> bytes:

@@ -16,8 +16,10 @@ from kernelyard.formats.metadata import Metadata
 from kernelyard.formats.paths import checked_path
 from kernelyard.formats.python_depends import PACKAGES
 from kernelyard.formats.variant import InvalidVariantName, VariantName
+from kernelyard.hub.protocol import Revision
+from kernelyard.hub.refs import VERSION_BRANCH
 
-__all__ = ["BUILD", "INDEX", "YANKED", "Listing", "TreeFile", "blob_id", "place_of"]
+__all__ = ["BUILD", "INDEX", "YANKED", "Listing", "TreeFile", "blob_id", "place_of", "without_kernel"]
 
 #: The folder of the variants, and of the index.
 BUILD = "build"
@@ -97,7 +99,7 @@ class Listing:
         read = content(path, file)
         known = {**self.known, name: Metadata.from_json(read, path=where(path))}
         digest = hashlib.sha256(read).hexdigest()
-        files = {**self.variants[name], _METADATA: replace(file, sha256=digest)}
+        files = {**self.variants[name], _METADATA: replace(file, size=len(read), sha256=digest)}
         return Listing({**self.variants, name: files}, known)
 
     def with_any_metadata(
@@ -120,15 +122,15 @@ class Listing:
             raise wrong
         return None
 
-    def with_files(self, name: str, digest: Callable[[str, TreeFile], str]) -> Listing:
-        """Return the listing with the sha256 of all files of a variant.
+    def with_files(self, name: str, read: Callable[[str, TreeFile], TreeFile]) -> Listing:
+        """Return the listing with size and sha256 of all files of a variant.
 
         Args:
             name: Of the variant.
-            digest: Reads a file of the commit, of its path and what is known of it, verified, and hashes it.
+            read: Reads a file of the commit, of its path and what is known of it, and returns all that is to be known.
         """
         files = {
-            inside: file if file.sha256 else replace(file, sha256=digest(f"{BUILD}/{name}/{inside}", file))
+            inside: file if file.sha256 else read(f"{BUILD}/{name}/{inside}", file)
             for inside, file in self.variants[name].items()
         }
         return Listing({**self.variants, name: files}, self.known)
@@ -201,6 +203,12 @@ class Listing:
 def place_of(variant: str | None, entry: FileEntry) -> str:
     """Return where a file is in a commit: of a variant below ``build``, of the whole at the top."""
     return entry.path if variant is None else f"{BUILD}/{variant}/{entry.path}"
+
+
+def without_kernel(repo: str, id_: str, branch: str) -> Revision:
+    """Return what a branch is at that has no kernel, as one is when it is made."""
+    version = int(branch[1:]) if VERSION_BRANCH.fullmatch(branch) else 0
+    return Revision(repo, id_, branch, Index(repo.partition("/")[2], version, "", ()))
 
 
 def blob_id(content: bytes) -> str:

@@ -190,10 +190,10 @@ def test_what_another_process_fills_at_this_moment_is_not_removed(store: Store) 
 
 
 def test_without_working_locks_an_entry_is_whole_all_the_same(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise NotImplementedError("no locks on this file system")
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks on this file system")
 
-    monkeypatch.setattr("filelock.FileLock.acquire", refuse)
+    monkeypatch.setattr("kernelyard.store.locks._try", refuse)
     both_fill = threading.Barrier(2, timeout=10)
 
     def fill_together(folder: Path) -> None:
@@ -409,3 +409,195 @@ def test_only_regular_files_are_read(tmp_path: Path, kind: str) -> None:
         path.mkdir()
     with pytest.raises(OSError, match=r"Not a regular file|Is a directory"):
         hash_file(path)
+
+
+@pytest.fixture
+def layered(tmp_path: Path) -> Store:
+    """A store over two layers, of which the lower one has more."""
+    upper, lower = tmp_path / "upper", tmp_path / "lower"
+    Store(lower).provide("variants", "both", fill)
+    Store(lower).provide("variants", "low", fill)
+    Store(upper).provide("variants", "both", fill)
+    Store(lower).provide("parts", "low", fill)
+    return Store(tmp_path / "store", (upper, lower, tmp_path / "not there"))
+
+
+def test_layers_are_looked_into_in_order_and_nothing_is_written(layered: Store) -> None:
+    upper, lower, _ = layered.layers
+    assert layered.get("variants", "both") == upper / "variants" / "both"
+    assert layered.provide("variants", "low", unexpected) == lower / "variants" / "low"
+    assert layered.get("variants", "nowhere") is None
+    assert not layered.root.exists()
+
+
+def test_the_store_itself_comes_before_its_layers(layered: Store) -> None:
+    Store(layered.root).provide("variants", "low", fill)
+    assert layered.get("variants", "low") == layered.root / "variants" / "low"
+
+
+def test_toolchain_parts_are_not_taken_from_layers(layered: Store) -> None:
+    assert layered.get("parts", "low") is None
+    assert layered.provide("parts", "low", fill) == layered.root / "parts" / "low"
+
+
+def test_the_users_layers_are_where_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KERNELYARD_CACHE", str(tmp_path / "store"))
+    assert Store.default().layers == ()
+    monkeypatch.setenv("KERNELYARD_LAYERS", os.pathsep.join([str(tmp_path / "a b"), "", "relative"]))
+    assert Store.default().layers == (tmp_path / "a b", tmp_path / "relative")
+
+
+@pytest.mark.parametrize("where", ["store", "above"])
+@pytest.mark.parametrize("mode", [0o777, 0o772])
+def test_a_store_that_others_can_write_is_refused(tmp_path: Path, where: str, mode: int) -> None:
+    store = Store(tmp_path / "above" / "store")
+    store.provide("parts", "x", fill)
+    folder = store.root if where == "store" else store.root.parent
+    folder.chmod(mode)
+    for use in (lambda: store.get("parts", "x"), lambda: store.provide("parts", "y", fill)):
+        error = failure(use)
+        assert error.code == "KY303"
+        assert str(error.place) == str(folder)
+        assert f"chmod go-w {folder}" in error.hint
+        assert f"KERNELYARD_TRUST_STORE={store.root}" in error.hint
+    assert store.get("parts", "not there") is None
+    folder.chmod(0o755)
+    assert store.get("parts", "x") is not None
+
+
+def test_a_layer_that_others_can_write_is_refused(layered: Store) -> None:
+    layered.layers[1].chmod(0o777)
+    error = failure(lambda: layered.get("variants", "low"))
+    assert (error.code, str(error.place)) == ("KY303", str(layered.layers[1]))
+
+
+@pytest.mark.parametrize("named", ["itself", "above", "link"])
+def test_a_shared_store_is_used_when_it_is_said_to_be_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    store = Store(tmp_path / "shared" / "store")
+    store.provide("parts", "x", fill)
+    store.root.chmod(0o777)
+    (tmp_path / "link").symlink_to(store.root)
+    trusted = {"itself": store.root, "above": store.root.parent, "link": tmp_path / "link"}[named]
+    monkeypatch.setenv("KERNELYARD_TRUST_STORE", os.pathsep.join([str(tmp_path / "other"), str(trusted)]))
+    assert store.get("parts", "x") is not None
+    assert store.provide("parts", "y", fill).is_dir()
+
+
+def test_trust_in_one_store_is_none_in_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path / "shared store")
+    store.provide("parts", "x", fill)
+    store.root.chmod(0o777)
+    monkeypatch.setenv("KERNELYARD_TRUST_STORE", str(tmp_path / "shared"))
+    assert failure(lambda: store.get("parts", "x")).code == "KY303"
+
+
+def test_a_store_below_a_sticky_folder_is_as_good_as_any(tmp_path: Path) -> None:
+    (tmp_path / "sticky").mkdir()
+    (tmp_path / "sticky").chmod(0o1777)
+    store = Store(tmp_path / "sticky" / "store")
+    store.provide("parts", "x", fill)
+    store.root.chmod(0o1777)  # of the store itself others would be able to add to
+    assert failure(lambda: store.get("parts", "x")).code == "KY303"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_store_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    store.provide("parts", "x", fill)
+    os.chown(store.root, 12345, 12345)
+    error = failure(lambda: store.get("parts", "x"))
+    assert error.code == "KY303"
+    assert "belongs to another user (12345)" in str(error)
+    assert "KERNELYARD_CACHE" in error.hint
+
+
+def test_nothing_is_made_for_others_to_write_whatever_the_umask(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    before = os.umask(0)
+    try:
+        store.provide("parts", "x", fill)
+        store.provide("variants", "x", fill)
+    finally:
+        os.umask(before)
+    made = [store.root / kind for kind in ("parts", "variants")]
+    assert [path for root in made for path in (root, *root.rglob("*")) if path.stat().st_mode & 0o022] == []
+    assert store.get("parts", "x") is not None
+
+
+def test_entries_tell_when_they_were_last_used(store: Store) -> None:
+    store.provide("parts", "x", fill)
+    store.provide("variants", "y", fill)
+    assert [(one.kind, one.key) for one in store.entries()] == [("parts", "x"), ("variants", "y")]
+    path = store.path("parts", "x")
+    long_ago = time.time() - 1e6
+    os.utime(path, (long_ago, long_ago))
+    assert next(store.entries()).used == pytest.approx(long_ago)
+    store.get("parts", "x")
+    assert next(store.entries()).used == pytest.approx(time.time(), abs=60)
+
+
+def test_an_entry_that_is_held_is_not_removed(store: Store) -> None:
+    from kernelyard.store.locks import hold_folder
+
+    path = store.provide("parts", "x", fill)
+    (entry,) = store.entries()
+    descriptor = hold_folder(path)
+    assert descriptor is not None
+    assert not store.remove(entry)
+    assert path.joinpath("a", "file").is_file()
+    os.close(descriptor)
+    assert store.remove(entry)
+    assert not path.exists()
+    assert leftovers(store) == []
+    assert not store.remove(entry)
+    with pytest.raises(FileNotFoundError):
+        hold_folder(path)
+
+
+def test_who_holds_a_lock_for_too_long_is_not_waited_for(tmp_path: Path) -> None:
+    from kernelyard.store.locks import alone
+
+    told: list[bool] = []
+    with (
+        alone(tmp_path / "lock", until=lambda: False) as first,
+        alone(tmp_path / "lock", until=lambda: False, patience_s=0.3, waiting=lambda: told.append(True)) as second,
+    ):
+        assert (first, second, told) == (True, False, [True])
+    with alone(tmp_path / "lock", until=lambda: False) as again:
+        assert again
+
+
+def test_who_waits_goes_on_as_soon_as_the_work_is_done(tmp_path: Path) -> None:
+    from kernelyard.store.locks import alone
+
+    with alone(tmp_path / "lock", until=lambda: False), alone(tmp_path / "lock", until=lambda: True) as held:
+        assert not held
+
+
+def test_a_lock_ends_with_its_process_though_a_child_of_it_lives_on(tmp_path: Path) -> None:
+    program = (
+        "import os, sys, time\nfrom pathlib import Path\nfrom kernelyard.store.locks import alone\n"
+        "with alone(Path(sys.argv[1]), until=lambda: False) as held:\n"
+        "    if os.fork() == 0:\n"
+        "        time.sleep(60)\n        os._exit(0)\n"
+        "    print(held, flush=True)\n    time.sleep(60)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, tmp_path / "lock"], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "True\n"
+        from kernelyard.store.locks import alone
+
+        try:
+            with alone(tmp_path / "lock", until=lambda: False, patience_s=0) as held:
+                assert not held
+            process.kill()
+            process.wait()
+            with alone(tmp_path / "lock", until=lambda: False, patience_s=5) as held:
+                assert held
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)

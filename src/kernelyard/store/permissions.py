@@ -1,0 +1,116 @@
+"""Who may write where a store is: what somebody else can change must not be taken for what was verified."""
+
+from __future__ import annotations
+
+import os
+import stat
+from functools import cache
+from pathlib import Path
+
+from kernelyard.errors import EnvironmentProblemError, Place
+from kernelyard.store.files import absolute_path
+
+__all__ = ["check_store", "is_trusted", "others_may_write", "owners"]
+
+_ROOT = 0
+#: Outside of a user namespace all users are mapped, 4 thousand million; in one, some thousands.
+_ALL_USERS = 1 << 31
+_OTHERS, _GROUP = stat.S_IWOTH, stat.S_IWGRP
+
+
+def check_store(root: Path) -> None:
+    """Check that nobody but this user and root can write a store, or move a folder above it away.
+
+    Args:
+        root: The store's folder. Where it does not exist yet, those above it that do are looked at.
+
+    Raises:
+        EnvironmentProblemError: Somebody else can (KY303), and ``KERNELYARD_TRUST_STORE`` does not name it.
+    """
+    if not hasattr(os, "getuid"):  # pragma: no cover - Windows keeps the folders of a user to themselves
+        return
+    real = root.resolve()
+    mine = owners()
+    for path in (real, *real.parents):
+        try:
+            found = path.lstat()
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            continue
+        # In a folder with the sticky bit, such as /tmp, others cannot move away what is ours.
+        sticky = path != real and found.st_mode & stat.S_ISVTX
+        why = others_may_write(found, mine, is_sticky=bool(sticky))
+        if why is not None and not is_trusted(root):
+            raise EnvironmentProblemError(
+                "KY303",
+                f"the store in {root} is not safe: this folder {why}",
+                hint=f"{_cure(path, found, mine)}; or, if you trust all who can write there, "
+                f"set KERNELYARD_TRUST_STORE={root}",
+                place=Place(str(path)),
+            )
+
+
+def is_trusted(path: Path) -> bool:
+    """Return whether ``KERNELYARD_TRUST_STORE`` names a folder, or one above it: folders, separated as in ``PATH``."""
+    named = os.environ.get("KERNELYARD_TRUST_STORE")
+    if not named:
+        return False
+    real = path.resolve()
+    return any(
+        real.is_relative_to(absolute_path(one, code="KY302").resolve()) for one in named.split(os.pathsep) if one
+    )
+
+
+def owners() -> frozenset[int]:
+    """Return the users who may change what this one runs: this one and root.
+
+    In a user namespace, as of a container without root, the owner of the machine's own folders is shown as nobody, and
+    so is every other user who is not mapped.
+    """
+    mine = {_ROOT, os.geteuid()}
+    nobody = _unmapped()
+    return frozenset(mine if nobody is None else {*mine, nobody})
+
+
+def others_may_write(found: os.stat_result, mine: frozenset[int], *, is_sticky: bool = False) -> str | None:
+    """Return how somebody else may write a file or folder, as the end of a sentence; None if nobody may."""
+    if found.st_uid not in mine:
+        return f"belongs to another user ({found.st_uid})"
+    if is_sticky:
+        return None
+    if found.st_mode & _OTHERS:
+        return "can be written by everybody"
+    if found.st_mode & _GROUP and not _is_private_group(found.st_gid, found.st_uid):
+        return f"can be written by a group ({found.st_gid})"
+    return None
+
+
+def _is_private_group(group: int, owner: int) -> bool:
+    """Return whether a group is its user's own: where each user has one, folders are made writable for it."""
+    if group == _ROOT:
+        return True
+    import grp
+    import pwd
+
+    try:
+        name = pwd.getpwuid(owner).pw_name
+        found = grp.getgrgid(group)
+    except KeyError:
+        return False
+    return found.gr_name == name and set(found.gr_mem) <= {name}
+
+
+@cache
+def _unmapped() -> int | None:
+    try:
+        mapped = [int(line.split()[2]) for line in Path("/proc/self/uid_map").read_text("ascii").splitlines()]
+        if max(mapped, default=0) > _ALL_USERS:
+            return None
+        return int(Path("/proc/sys/kernel/overflowuid").read_text("ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def _cure(path: Path, found: os.stat_result, mine: frozenset[int]) -> str:
+    if found.st_uid not in mine:
+        return "point KERNELYARD_CACHE to a folder of your own"
+    return f"chmod go-w {path}"

@@ -61,6 +61,10 @@ class Facts:
         requirements: Python requirements, PEP 508.
         operators: Schemas of its operators.
         floor: The system that it was linked against, ``manylinux_2_28``; what its symbols are judged by.
+        archs: What a publisher who used another builder says it was compiled for, as it was written: ``9.0+PTX``,
+            ``gfx942``. Where ``images`` are known they count.
+        preference: The publisher's: of two variants that run, the one with the greater number is taken.
+        bad: Why the publisher wants it taken by nobody any more.
     """
 
     framework: str
@@ -81,6 +85,9 @@ class Facts:
     requirements: tuple[str, ...] | None = None
     operators: tuple[str, ...] | None = None
     floor: str | None = None
+    archs: tuple[str, ...] | None = None
+    preference: int = 0
+    bad: str | None = None
 
     @classmethod
     def of_name(cls, name: VariantName) -> Facts:
@@ -97,7 +104,13 @@ class Facts:
 
     def to_json(self) -> dict[str, Any]:
         """Return the members as they are written in the index and in ``metadata.json``; unknown facts are null."""
-        return {
+        # Members that are newer than the format are there only where they say something.
+        newer = {
+            "archs": _list(self.archs),
+            "preference": self.preference or None,
+            "bad": self.bad,
+        }
+        return {name: value for name, value in newer.items() if value is not None} | {
             "framework": {
                 "type": self.framework,
                 "version": _text(self.framework_version),
@@ -148,6 +161,9 @@ class Facts:
             requirements=fields.strings("requirements"),
             operators=fields.strings("operators"),
             floor=floors.optional("system", str),
+            archs=fields.strings("archs"),
+            preference=fields.optional("preference", int) or 0,
+            bad=fields.optional("bad", str),
         )
 
 

@@ -1,0 +1,120 @@
+"""Whether the libraries that a variant asks the dynamic linker for are to be had: with torch, or on this system."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from kernelyard.binary.image import BinaryError
+from kernelyard.load.mapped import MappedLibrary
+from kernelyard.load.shadows import library_folders
+
+__all__ = ["cuda_of_library", "missing_libraries"]
+
+#: What every system with glibc and every torch has, and where not, torch itself does not load: there are systems
+#: without any of the usual places (NixOS). The driver's libraries have a rule of their own.
+_ALWAYS = re.compile(
+    r"(?:ld-linux.*|linux-vdso|lib(?:c|m|dl|rt|pthread|util|gcc_s|stdc\+\+|gomp|cuda|nvidia-ml))\.so(?:\.\d+)*",
+    re.ASCII,
+)
+#: Of CUDA's own libraries the version is that of CUDA.
+_CUDA = re.compile(r"lib(?:cudart|cublas|cublasLt|nvrtc|cufile|nvJitLink)\.so\.(\d+)(?:\.\d+)*", re.ASCII)
+#: What every torch for Linux has in its folder, unless somebody has moved its libraries.
+_PROOF = "libtorch_cpu.so"
+_CACHE = "/etc/ld.so.cache"
+_USUAL = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
+
+
+def missing_libraries(needed: Iterable[str], torch: Path) -> tuple[str, ...]:
+    """Return those of the needed libraries that the linker would not find once torch is imported.
+
+    Args:
+        needed: Their names, ``libcudart.so.13``.
+        torch: The folder of the package.
+    """
+    wanted = [name for name in needed if not _ALWAYS.fullmatch(name)]
+    if not wanted:
+        return ()
+    brought = _brought_by(str(torch))
+    if _PROOF not in brought:
+        # A distribution keeps torch's libraries elsewhere: nothing can be said.
+        return ()
+    return tuple(name for name in wanted if name not in brought and not _is_on_system(name))
+
+
+def cuda_of_library(name: str) -> str | None:
+    """Return the major version of the CUDA that a library such as ``libcudart.so.13`` is of; None for others."""
+    match = _CUDA.fullmatch(name)
+    return match[1] if match else None
+
+
+@lru_cache(maxsize=4)
+def _brought_by(torch: str) -> frozenset[str]:
+    """Return what is loaded once torch is: its own libraries and, step by step, all that they ask for.
+
+    They find those of other packages by paths that are written into them; whoever comes later finds them by name, for
+    they are loaded (the linker compares names before it searches).
+    """
+    site = os.path.dirname(torch)  # noqa: PTH120
+    folders = [f"{torch}/lib", *_folders_in(f"{site}/nvidia"), f"{site}/tvm_ffi/lib"]
+    left = list(_files_in(f"{torch}/lib"))
+    found = set(left)
+    while left:
+        for name in _needed_by(left.pop(), folders):
+            if name not in found:
+                found.add(name)
+                left.append(name)
+    return frozenset(found)
+
+
+def _needed_by(name: str, folders: Iterable[str]) -> tuple[str, ...]:
+    for folder in folders:
+        path = f"{folder}/{name}"
+        if os.path.exists(path):  # noqa: PTH110
+            try:
+                return MappedLibrary(path).needed
+            except (BinaryError, OSError):
+                return ()
+    return ()
+
+
+def _files_in(folder: str) -> Iterator[str]:
+    try:
+        yield from (name for name in os.listdir(folder) if ".so" in name)  # noqa: PTH208
+    except OSError:
+        return
+
+
+def _folders_in(folder: str) -> list[str]:
+    """Return the folders of the packages of NVIDIA: ``nvidia/cublas/lib``, from CUDA 13 on ``nvidia/cu13/lib``."""
+    try:
+        return sorted(f"{entry.path}/lib" for entry in os.scandir(folder) if entry.is_dir())
+    except OSError:
+        return []
+
+
+def _is_on_system(name: str) -> bool:
+    folders = [*library_folders(), *_multiarch(), *_USUAL, f"{sys.prefix}/lib", f"{sys.base_prefix}/lib"]
+    return any(os.path.exists(f"{folder}/{name}") for folder in folders) or _is_in_cache(name)  # noqa: PTH110
+
+
+def _multiarch() -> tuple[str, ...]:
+    triplet = f"{os.uname().machine}-linux-gnu"
+    return f"/lib/{triplet}", f"/usr/lib/{triplet}"
+
+
+def _is_in_cache(name: str) -> bool:
+    # Names lie there as texts of their own or, since glibc 2.33, as the ends of the paths that they lead to.
+    return re.search(rb"[\0/]" + re.escape(os.fsencode(name)) + rb"\0", _cache()) is not None
+
+
+@lru_cache(maxsize=1)
+def _cache() -> bytes:
+    try:
+        return Path(_CACHE).read_bytes()
+    except OSError:
+        return b""

@@ -100,6 +100,9 @@ class Hub:
     requests: list[str] = field(default_factory=list)
     authorizations: list[tuple[str, str | None]] = field(default_factory=list)
     troubles: list[tuple[str, Callable[[Handler], None]]] = field(default_factory=list)
+    #: Organisations that are no trusted publishers of kernels, and names that are no organisations.
+    untrusted: set[str] = field(default_factory=set)
+    users: set[str] = field(default_factory=set)
     #: Whether small files are handed out behind a redirect on the same host, which does not name the commit again.
     caches: bool = False
     endpoint: str = ""
@@ -216,7 +219,11 @@ class Handler(BaseHTTPRequestHandler):
         self.answer({"errors": [], "warnings": []})
 
     def overview(self, org: str) -> None:
-        self.answer({"name": org, "fullname": org, "avatarUrl": "", "trustedKernelPublisher": True})
+        if org in self.hub.users:
+            self.error(404, message="This organization does not exist")
+            return
+        trusted = org not in self.hub.untrusted
+        self.answer({"name": org, "fullname": org, "avatarUrl": "", "trustedKernelPublisher": trusted})
 
     def info(self, name: str, revision: str = "") -> None:
         if (found := self.commit_of(name, revision or "main")) is not None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from kernelyard.errors import EnvironmentProblemError, InputError, VerificationError
-from kernelyard.hub.sigstore_bundle import GITHUB_ACTIONS, Identity, verify_bundle
+from kernelyard.formats.sigstore_identity import GITHUB_ACTIONS, Identity
+from kernelyard.hub.sigstore_bundle import verify_bundle
 
 SIGNER = Identity("https://github.com/login/oauth", subject="a@tny.town")
 

@@ -2,10 +2,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
+import threading
 import uuid
 from base64 import b64encode
 from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -13,6 +17,7 @@ import pytest
 from kernelyard.hub.folder import FolderHub
 from kernelyard.hub.protocol import Publication
 from kernelyard.hub.static import DirectoryReader, StaticHub
+from tests.hub import hugging_face_server
 
 INIT = "from . import _ops\n\ndef twice(x):\n    return _ops.times(x, 2)\n"
 OPS = "RUNS = []\n\ndef times(x, factor):\n    return x * factor\n"
@@ -91,3 +96,33 @@ def publish(tmp_path: Path) -> Callable[..., str]:
         )
 
     return publish
+
+
+@pytest.fixture
+def web_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Serve the hub in `hub` over HTTP; answer its address."""
+    monkeypatch.setenv("KERNELYARD_STATE", str(tmp_path / "state"))
+    (tmp_path / "hub").mkdir(exist_ok=True)
+
+    class Handler(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(tmp_path / "hub")))
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def hugging_face(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[hugging_face_server.Hub]:
+    """Serve an empty Hugging Face Hub as the one that is used; keep the user's own token and address out."""
+    for name in os.environ:
+        if name.startswith(("HF_", "HUGGING")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf-home"))
+    monkeypatch.setenv("KERNELYARD_STATE", str(tmp_path / "state"))
+    running = hugging_face_server.run()
+    monkeypatch.setenv("HF_ENDPOINT", running.hub.endpoint)
+    yield running.hub
+    running.stop()

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernelyard.formats.editions import parse_toml
 from kernelyard.formats.floor import FLOORS
 from kernelyard.formats.matrix import MatrixRules, matrix_rules
+from kernelyard.formats.policy import Policy, policy_of
 from kernelyard.formats.tables import Problems, Table
+from kernelyard.formats.toml_document import parse_toml
 
 __all__ = ["Settings", "read_settings"]
 
@@ -22,10 +23,12 @@ class Settings:
     Attributes:
         floor: The oldest system that builds are to run on, ``manylinux_2_34``; None for the usual one.
         matrix: What is laid over the matrix; None where nothing is.
+        trust: Whose kernels may be loaded; None where nothing is said. The loader finds and reads it by itself.
     """
 
     floor: str | None = None
     matrix: MatrixRules | None = None
+    trust: Policy | None = None
 
 
 def read_settings(
@@ -63,5 +66,7 @@ def _settings(table: Table, known: MatrixRules | None) -> Settings:
         floor = table.one_of((*table.key, "floor"), floor, FLOORS, "floor")
     matrix = table.table("matrix")
     rules = matrix_rules(matrix, known) if matrix is not None else None
+    trust = table.table("trust")
+    policy = policy_of(trust) if trust is not None else None
     table.finish()
-    return Settings(floor, rules)
+    return Settings(floor, rules, policy)

@@ -155,11 +155,13 @@ class SignatureVerdict:
         by: The allowed keys that vouch for it, by their own signature or by their word for the key that signed.
         others: Keys whose signatures are right, and that nobody has allowed.
         wrong: What is wrong with each of the others, a sentence without a full stop.
+        broken: Those of ``wrong`` that are of a kind which this program knows, so that it can say.
     """
 
     by: tuple[PublicKey, ...]
     others: tuple[PublicKey, ...] = ()
     wrong: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
 
     @property
     def is_trusted(self) -> bool:
@@ -232,24 +234,27 @@ def verify_signatures(
     by: list[PublicKey] = []
     others: list[PublicKey] = []
     wrong: list[str] = []
+    broken: list[str] = []
     for signature in signatures:
+        if signature.get("algorithm") != _ALGORITHM:
+            wrong.append(f"a signature of a kind that is not known: {signature.get('algorithm')!r}")
+            continue
         try:
             key, chain = _verified(message, signature)
         except ValueError as error:
             wrong.append(str(error))
+            broken.append(str(error))
             continue
         vouching = next((one for one in (key, *chain) if one in trusted), None)
         if vouching is None:
             others.append(key)
         elif vouching not in by:
             by.append(vouching)
-    return SignatureVerdict(tuple(by), tuple(others), tuple(wrong))
+    return SignatureVerdict(tuple(by), tuple(others), tuple(wrong), tuple(broken))
 
 
 def _verified(message: bytes, signature: Mapping[str, Any]) -> tuple[PublicKey, list[PublicKey]]:
     """Return the key of a signature that is right, and those that endorse it, the nearest first; else ValueError."""
-    if signature.get("algorithm") != _ALGORITHM:
-        raise ValueError(f"a signature of a kind that is not known: {signature.get('algorithm')!r}")
     key = PublicKey.parse(str(signature.get("key")))
     value = _decoded(signature.get("signature"), _SIGNATURE_BYTES)
     if value is None or not key.verifies(value, message):

@@ -59,7 +59,11 @@ class Problems:
         """Return all findings with their places, in the order of the file."""
         if not self.found:
             return []
-        places = find_places(self.text)
+        try:
+            places = find_places(self.text)
+        except ModuleNotFoundError:
+            # Who only loads kernels has no parser that knows lines; the key is told all the same.
+            places = None
         located = [(problem, self._place(problem.key, places)) for problem in self.found]
         return sorted(located, key=lambda pair: pair[1][1:3])
 
@@ -77,7 +81,9 @@ class Problems:
         if errors:
             raise ManifestError(errors)
 
-    def _place(self, key: KeyPath, places: dict[KeyPath, tuple[int, int]]) -> Place:
+    def _place(self, key: KeyPath, places: dict[KeyPath, tuple[int, int]] | None) -> Place:
+        if places is None:
+            return Place(self.path, key=written_key(key) or None)
         known = key
         while known and known not in places:
             known = known[:-1]

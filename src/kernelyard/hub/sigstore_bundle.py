@@ -8,39 +8,13 @@ issuer vouched for, such as a workflow of a repository. Needs the extra ``sigsto
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kernelyard.errors import EnvironmentProblemError, InputError, Place, VerificationError
+from kernelyard.formats.sigstore_identity import Identity
 
-__all__ = ["GITHUB_ACTIONS", "Identity", "verify_bundle"]
-
-GITHUB_ACTIONS = "https://token.actions.githubusercontent.com"
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Who may sign. The issuer and all that is given besides must be what the certificate says.
-
-    Attributes:
-        issuer: Address of the service that vouches for the signer.
-        subject: A mail address, or the address of a workflow.
-        repository: Address of the repository whose workflow signed.
-        workflow: Address of the workflow that signed, with its reference:
-            ``https://github.com/org/name/.github/workflows/build.yaml@refs/heads/main``.
-    """
-
-    issuer: str
-    subject: str | None = None
-    repository: str | None = None
-    workflow: str | None = None
-
-    def __post_init__(self) -> None:
-        if not self.issuer or not (self.subject or self.repository or self.workflow):
-            # Anybody can have an issuer vouch for them.
-            what = "an identity needs an issuer and at least one of subject, repository and workflow"
-            raise InputError("KY534", what, hint="name the repository whose workflow signs")
+__all__ = ["verify_bundle"]
 
 
 def verify_bundle(

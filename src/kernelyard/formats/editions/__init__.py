@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from kernelyard.errors import InputError, Place
 from kernelyard.formats.editions.assemble import assemble
 from kernelyard.formats.editions.model import NEWEST, Reader
 from kernelyard.formats.editions.recognise import recognise
 from kernelyard.formats.manifest import Manifest
-from kernelyard.formats.tables import ManifestError, Problems, Table
+from kernelyard.formats.tables import Problems, Table
+from kernelyard.formats.toml_document import parse_toml
 
 __all__ = ["NEWEST", "inspect_manifest", "parse_toml", "read_manifest"]
 
@@ -58,26 +56,6 @@ def inspect_manifest(text: str, *, path: str = "build.toml") -> tuple[Manifest |
             hint = f"`kernelyard config migrate` brings it to edition {NEWEST} and keeps comments"
             reader.note("KY231", ("general",), what, hint)
     return assemble(reader, top), problems
-
-
-def parse_toml(text: str, *, path: str) -> dict[str, Any]:
-    """Return a TOML document.
-
-    Raises:
-        ManifestError: It is none (KY201).
-    """
-    import tomli
-
-    try:
-        return tomli.loads(text)
-    except tomli.TOMLDecodeError as error:
-        place, what = Place(path, error.lineno, error.colno), f"not valid TOML: {error.msg}"
-    except RecursionError:
-        place, what = Place(path, 1, 1), "nested too deeply"
-    except ValueError as error:
-        # Python itself refuses to read decimal numbers of thousands of digits.
-        place, what = Place(path, 1, 1), f"not valid TOML: {error}"
-    raise ManifestError([InputError("KY201", what, place=place)])
 
 
 def _check_edition(general: Table) -> bool:

@@ -1,0 +1,157 @@
+"""The policies that hold for this process: of the project, of who runs it, of the machine. All of them have to allow.
+
+They are looked for where a caller cannot choose: from the current folder and from the main script's folder upwards, in
+``KERNELYARD_POLICY``, in the user's configuration and in the machine's. A file is read once for each time it changes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernelyard.errors import InputError, Place
+from kernelyard.store import open_regular
+
+if TYPE_CHECKING:
+    from kernelyard.formats.policy import Policy
+
+__all__ = ["VARIABLE", "InForce", "policies"]
+
+VARIABLE = "KERNELYARD_POLICY"
+_SETTINGS_FILE, _PYPROJECT, _OWN_FILE = "kernelyard.toml", "pyproject.toml", "policy.toml"
+_WITHIN = ("tool", "kernelyard")
+#: For the whole machine.
+_MACHINE = "/etc/kernelyard/policy.toml"
+#: What the table of a file for many looks like. A dependency on Kernelyard alone is no reason to read all of it.
+_TABLE = re.compile(rb"""^[^#\n]*\bkernelyard["']?\s*[].=]""", re.MULTILINE)
+_HINT = "see its permissions; without knowing what it forbids nothing is loaded"
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """A policy that holds here.
+
+    Attributes:
+        policy: What it says.
+        path: The file.
+        may_consent: Whether it can stand for the user's own consent. What somebody else may have written can only
+            forbid.
+    """
+
+    policy: Policy
+    path: Path
+    may_consent: bool
+
+    @property
+    def trust_root(self) -> Path | None:
+        """The trust root of Sigstore that it names, from where the file is."""
+        named = self.policy.trust_root
+        return None if named is None else self.path.parent / Path(named).expanduser()
+
+
+def policies() -> tuple[InForce, ...]:
+    """Return the policies that hold for this process.
+
+    Raises:
+        ManifestError: One has mistakes; nothing is loaded before they are mended (KY201 and others).
+        InputError: One cannot be read, or the one that ``KERNELYARD_POLICY`` names is not there (KY647).
+    """
+    found = (_read(path, named=named) for path, named in _places())
+    return tuple(one for one in found if one is not None)
+
+
+def _places() -> Iterator[tuple[Path, bool]]:
+    """Yield each file that may be one, and whether it has to be there."""
+    seen: set[Path] = set()
+    for start in (_current_folder(), _script_folder()):
+        for folder in _upwards(start) if start is not None else ():
+            if folder not in seen:
+                seen.add(folder)
+                yield folder / _SETTINGS_FILE, False
+                yield folder / _PYPROJECT, False
+    named = os.environ.get(VARIABLE)
+    if named:
+        yield Path(named).expanduser().absolute(), True
+    own = os.environ.get("XDG_CONFIG_HOME", "") if sys.platform == "linux" else ""
+    if own.startswith("/"):
+        yield Path(own, "kernelyard", _OWN_FILE), False
+    else:
+        # Importing this costs more than all else here.
+        from platformdirs import user_config_path
+
+        yield user_config_path("kernelyard", appauthor=False) / _OWN_FILE, False
+    yield Path(_MACHINE), False
+
+
+def _current_folder() -> Path | None:
+    try:
+        return Path.cwd().resolve()
+    except OSError:
+        return None  # it is gone
+
+
+def _script_folder() -> Path | None:
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    return Path(file).resolve().parent if isinstance(file, str) else None
+
+
+def _upwards(folder: Path) -> Iterator[Path]:
+    """Yield a folder and those above it, up to the root of a repository, the user's home, or the last there is."""
+    try:
+        home = Path.home().resolve()
+    except RuntimeError:
+        home = None
+    for one in (folder, *folder.parents):
+        yield one
+        if one == home or (one / ".git").exists():
+            return
+
+
+def _read(path: Path, *, named: bool) -> InForce | None:
+    try:
+        found = path.stat()
+    except OSError as error:
+        if named:
+            what = f"{VARIABLE} names a policy that cannot be read: {error.strerror or error}"
+            hint = "name a file that is there, or unset it"
+            raise InputError("KY647", what, hint=hint, place=Place(str(path))) from None
+        return None
+    policy = _parsed(path, found.st_mtime_ns, found.st_size, found.st_ino, named)
+    if policy is None:
+        return None
+    owner = os.getuid() if hasattr(os, "getuid") else found.st_uid
+    may_consent = found.st_uid in {owner, 0} and not found.st_mode & stat.S_IWOTH
+    return InForce(policy, path, may_consent)
+
+
+@lru_cache(maxsize=64)
+def _parsed(path: Path, mtime_ns: int, size: int, inode: int, named: bool) -> Policy | None:  # noqa: FBT001 - a key
+    del mtime_ns, size, inode
+    shared = path.name == _PYPROJECT and not named
+    try:
+        with open_regular(path) as file:
+            content = file.read()
+        if shared and not _TABLE.search(content):
+            return None
+        text = content.decode("utf-8")
+    except OSError as error:
+        what = f"this policy cannot be read: {error.strerror or error}"
+        raise InputError("KY647", what, hint=_HINT, place=Place(str(path))) from None
+    except UnicodeDecodeError as error:
+        what = f"this policy is not UTF-8: {error.reason} at byte {error.start}"
+        raise InputError("KY647", what, hint="write it again as UTF-8", place=Place(str(path))) from None
+    from kernelyard.formats.policy import read_policy
+
+    within = _WITHIN if shared else ()
+    policy = read_policy(text, path=str(path), within=within, settings=shared or path.name == _SETTINGS_FILE)
+    if policy is None and named:
+        hint = "write `[trust]`; docs/formats/settings.md has its keys"
+        raise InputError("KY647", "this file has no table `trust`", hint=hint, place=Place(str(path)))
+    return policy

@@ -1,0 +1,183 @@
+"""Whose signatures an index has, held against the keys that a kernel was signed with before.
+
+The keys that are seen first are remembered for each kernel of each hub. From then on each of them has to vouch for what
+the hub hands out: by a signature of its own, or by its word for the key that signed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kernelyard.errors import EnvironmentProblemError, InputError, KernelyardError, Place, VerificationError
+from kernelyard.formats.fields import canonical_json, parse_json_object
+from kernelyard.formats.signature import PublicKey, signed_part, verify_signatures
+from kernelyard.hub import Hub, Revision
+from kernelyard.hub.memory import Memory
+from kernelyard.hub.own_file import read_own, write_own
+
+__all__ = ["Signers", "check_signers", "forget_signers", "vouching"]
+
+_FORMAT = 1
+#: Of documents that were verified before; a kernel has few that are loaded again and again.
+_MOST_VERIFIED = 16
+_logger = logging.getLogger("kernelyard.load")
+
+
+@dataclass(frozen=True, slots=True)
+class Signers:
+    """The keys that one kernel of one hub was signed with when that was first seen.
+
+    Attributes:
+        path: The file that keeps them.
+        hub: Where the hub is.
+        repo: ``org/name``.
+        keys: The keys; none where no signature was seen.
+        verified: The sha256 of indexes that all of them are known to vouch for.
+    """
+
+    path: Path
+    hub: str
+    repo: str
+    keys: tuple[PublicKey, ...] = ()
+    verified: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, source: Hub, repo: str) -> Signers:
+        """Return what is remembered of a kernel; raises what :meth:`Memory.default` does."""
+        digest = hashlib.sha256(f"{source.location}\n{repo}".encode()).hexdigest()
+        path = Memory.default().root.parent / "signers" / f"{digest[:32]}.json"
+        nothing = cls(path, source.location, repo)
+        try:
+            content = read_own(path)
+            if content is None:
+                return nothing
+            fields = parse_json_object(content, code="KY645", path=str(path))
+            named = fields.required("format", int), fields.required("hub", str), fields.required("kernel", str)
+            if named != (_FORMAT, source.location, repo):
+                return nothing
+            keys = tuple(PublicKey.parse(text) for text in fields.strings("keys") or ())
+            return replace(nothing, keys=keys, verified=fields.strings("verified") or ())
+        except (OSError, InputError, ValueError):
+            # Nothing was seen yet, or what was kept is lost: this time is the first.
+            return nothing
+
+    def keep(self) -> None:
+        """Remember them."""
+        content = {
+            "format": _FORMAT,
+            "hub": self.hub,
+            "kernel": self.repo,
+            "keys": [str(key) for key in self.keys],
+            "verified": list(self.verified[-_MOST_VERIFIED:]),
+        }
+        try:
+            write_own(self.path, canonical_json(content))
+        except (OSError, KernelyardError) as error:
+            # A read-only home is no reason not to load a kernel.
+            _logger.debug("the signers of %s cannot be kept: %s", self.repo, error)
+
+
+def check_signers(source: Hub, found: Revision, named: Iterable[PublicKey] = ()) -> None:
+    """Check that the keys a kernel was first seen signed with still vouch for it, and remember those of a first time.
+
+    Args:
+        source: The hub.
+        found: From it.
+        named: Keys that policies name for this kernel; where one of them vouches, what was seen before does not count.
+
+    Raises:
+        VerificationError: The signatures are of other keys than were seen, are gone, or do not hold (KY645).
+        EnvironmentProblemError: Keys were seen, and the package ``cryptography`` is not installed (KY646).
+    """
+    signers = Signers.of(source, found.repo)
+    if not (found.index.signatures or signers.keys):
+        return
+    document = found.document or b""
+    digest = hashlib.sha256(document).hexdigest()
+    if signers.keys and digest in signers.verified:
+        return
+    try:
+        _check_holding(source, found)
+        if signers.keys:
+            if vouching(found, named):
+                return
+            _check_seen(source, found, signers)
+        else:
+            signers = replace(signers, keys=_all_signers(found))
+    except EnvironmentProblemError as error:
+        if not signers.keys:
+            # Whoever has not asked for signatures does without them.
+            _logger.debug("signatures of %s are not verified: %s", found.repo, error.what)
+            return
+        raise EnvironmentProblemError(
+            "KY646",
+            f"{found.repo} was seen signed, and signatures cannot be verified: {error.what}",
+            hint=error.hint,
+            place=Place(source.location),
+        ) from None
+    if signers.keys:
+        replace(signers, verified=(*signers.verified, digest)).keep()
+
+
+def vouching(found: Revision, allowed: Iterable[PublicKey]) -> tuple[PublicKey, ...]:
+    """Return those of some keys that vouch for a revision's index, each by itself or by its word for the signer.
+
+    Raises:
+        EnvironmentProblemError: There is something to verify, and ``cryptography`` is not installed (KY515).
+    """
+    keys = tuple(dict.fromkeys(allowed))
+    if not keys or not found.index.signatures:
+        return ()
+    message, signatures = signed_part(found.document or b"", path=f"index of {found.repo}")
+    return tuple(key for key in keys if verify_signatures(message, signatures, [key]).is_trusted)
+
+
+def forget_signers(source: Hub, repo: str) -> bool:
+    """Forget the keys that were seen; answer whether any were.
+
+    Raises:
+        OSError: They cannot be removed.
+    """
+    signers = Signers.of(source, repo)
+    known = signers.path.is_file()
+    signers.path.unlink(missing_ok=True)
+    return known
+
+
+def _all_signers(found: Revision) -> tuple[PublicKey, ...]:
+    message, signatures = signed_part(found.document or b"", path=f"index of {found.repo}")
+    return verify_signatures(message, signatures, []).others
+
+
+def _check_holding(source: Hub, found: Revision) -> None:
+    """Refuse an index with a signature that was made over something else: it was changed after it was signed."""
+    if not found.index.signatures:
+        return
+    message, signatures = signed_part(found.document or b"", path=f"index of {found.repo}")
+    broken = verify_signatures(message, signatures, []).broken
+    if broken:
+        raise VerificationError(
+            "KY645",
+            f"the index of {found.repo} is not what was signed: {broken[0]}",
+            hint="do not use this kernel before its owner has explained it",
+            place=Place(source.location),
+        )
+
+
+def _check_seen(source: Hub, found: Revision, signers: Signers) -> None:
+    missing = set(signers.keys) - set(vouching(found, signers.keys))
+    if not missing:
+        return
+    said = "is signed by other keys than before" if found.index.signatures else "is not signed any more"
+    names = ", ".join(sorted(str(key) for key in missing))
+    raise VerificationError(
+        "KY645",
+        f"{found.repo} ({found.id[:12]}) {said}: nothing in it is vouched for by {names}",
+        hint="ask its owner; if that is right, name the new key in a policy, name the revision by its whole id, or run "
+        f"`kernelyard hub forget {found.repo} --hub {source.location}`",
+        place=Place(source.location),
+    )

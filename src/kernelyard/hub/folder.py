@@ -276,4 +276,4 @@ def _facts(name: str, metadata: Metadata) -> Facts:
     except InvalidVariantName:
         # The user points at this very directory, whatever its name: what is not known does not count against it.
         facts = Facts("", None, None, metadata.backend, None, "", "")
-    return replace(facts, requirements=requirements)
+    return replace(facts, requirements=requirements, archs=metadata.archs)

@@ -153,7 +153,9 @@ class Listing:
         if metadata is None:
             return VariantEntry(name, "", files, facts)
         needs = tuple(PACKAGES.get(package, package) for package in metadata.python_depends)
-        return VariantEntry(name, metadata.id, files, metadata.facts or replace(facts, requirements=needs))
+        return VariantEntry(
+            name, metadata.id, files, metadata.facts or replace(facts, requirements=needs, archs=metadata.archs)
+        )
 
     def is_read(self, name: str) -> bool:
         """Whether all of a variant is known."""

@@ -1,6 +1,7 @@
 """Kernelyard: build, check, ship and load custom compute kernels for PyTorch.
 
 Importing the package costs a few milliseconds and imports none of its rooms; each name is imported when it is used.
+``import kernelyard as kernels`` serves programs that load kernels by the package ``kernels``: see ``docs/loading.md``.
 """
 
 from __future__ import annotations
@@ -10,22 +11,75 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from kernelyard.errors import KernelyardError
-    from kernelyard.load import LoadedKernel, get_kernel, get_loaded_kernels, get_local_kernel
+    from kernelyard.load import (
+        Backend,
+        LoadedKernel,
+        Metadata,
+        RepoInfo,
+        VariantAccepted,
+        VariantRejected,
+        get_kernel,
+        get_kernel_dep,
+        get_kernel_variants,
+        get_loaded_kernels,
+        get_local_kernel,
+        has_kernel,
+        install_kernel,
+    )
 
-__all__ = ["KernelyardError", "LoadedKernel", "get_kernel", "get_loaded_kernels", "get_local_kernel"]
+__all__ = [
+    "Backend",
+    "KernelyardError",
+    "LoadedKernel",
+    "Metadata",
+    "RepoInfo",
+    "VariantAccepted",
+    "VariantRejected",
+    "get_kernel",
+    "get_kernel_dep",
+    "get_kernel_variants",
+    "get_loaded_kernels",
+    "get_local_kernel",
+    "has_kernel",
+    "install_kernel",
+]
 
 __version__ = "0.1.0.dev0"
 
-_ROOMS = {
-    "KernelyardError": "kernelyard.errors",
-    "LoadedKernel": "kernelyard.load",
-    "get_kernel": "kernelyard.load",
-    "get_loaded_kernels": "kernelyard.load",
-    "get_local_kernel": "kernelyard.load",
-}
+_ROOMS = dict.fromkeys(__all__, "kernelyard.load") | {"KernelyardError": "kernelyard.errors"}
+
+#: What the package `kernels` has beside its loading interface, and this one does not have yet.
+_LATER = frozenset(
+    {
+        "Benchmark",
+        "CUDAProperties",
+        "Device",
+        "FuncRepository",
+        "KernelizeFallback",
+        "LayerRepository",
+        "LocalFuncRepository",
+        "LocalLayerRepository",
+        "LockedFuncRepository",
+        "LockedLayerRepository",
+        "Mode",
+        "ROCMProperties",
+        "kernelize",
+        "register_kernel_mapping",
+        "replace_kernel_forward_from_hub",
+        "use_kernel_forward_from_hub",
+        "use_kernel_func_from_hub",
+        "use_kernel_mapping",
+        "use_kernelized_func",
+    }
+)
 
 
 def __getattr__(name: str) -> object:
+    if name in _LATER:
+        raise AttributeError(
+            f"kernelyard has no {name!r} yet: it loads kernels, and does not put them in place of layers; "
+            "take that from the package 'kernels' until it does"
+        )
     if name not in _ROOMS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

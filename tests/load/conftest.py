@@ -28,7 +28,10 @@ def fresh_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     """Give each test a store of its own, and take the modules of its kernels away afterwards."""
     monkeypatch.setenv("KERNELYARD_CACHE", str(tmp_path / "store"))
     monkeypatch.setenv("NO_PROXY", "*")
-    monkeypatch.delenv("KERNELYARD_HUB", raising=False)
+    for name in ("KERNELYARD_HUB", "LOCAL_KERNELS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("kernelyard.load.kernels._answered", {})
+    monkeypatch.setattr("kernelyard.load.loading._told", set())
     claims: dict[str, object] = {}
     monkeypatch.setattr("kernelyard.load.importer._claims", claims)
     monkeypatch.setattr("kernelyard.load.loaded._loaded", {})
@@ -68,14 +71,21 @@ def make_variant(tmp_path: Path) -> Callable[..., Path]:
         package: str = "",
         backend: str = "cpu",
         version: int = 1,
+        kernel: str = "my-gray",
+        needs: list[dict[str, object]] | None = None,
     ) -> Path:
         variant = tmp_path / build / name
         for path, content in {"__init__.py": INIT, "_ops.py": OPS, **(files or {})}.items():
             file = variant / package / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content)
-        metadata = {"name": "my-gray", "id": id_ or f"_gray_{uuid.uuid4().hex[:8]}", "version": version}
-        metadata |= {"license": "MIT", "python-depends": [], "kernel-depends": [], "backend": {"type": backend}}
+        metadata = {"name": kernel, "id": id_ or f"_gray_{uuid.uuid4().hex[:8]}", "version": version}
+        metadata |= {
+            "license": "MIT",
+            "python-depends": [],
+            "kernel-depends": needs or [],
+            "backend": {"type": backend},
+        }
         (variant / "metadata.json").write_text(json.dumps(metadata))
         return variant
 

@@ -153,7 +153,7 @@ def test_a_change_between_hashing_and_running_is_noticed(
         (variant / "_ops.py").write_text("raise SystemExit\n")
         return tree
 
-    monkeypatch.setattr("kernelyard.load.kernels.verify_folder", swap)
+    monkeypatch.setattr("kernelyard.load.folders.verify_folder", swap)
     with pytest.raises(VerificationError, match="has changed since"):
         get_local_kernel(variant)
     assert get_loaded_kernels() == []

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernelyard.errors import LoadError, MissingError, VerificationError
+from kernelyard.formats.versions import Version
 from kernelyard.load import get_loaded_kernels, get_local_kernel
 from kernelyard.load.system import System, Torch
 
@@ -119,15 +120,17 @@ def test_half_made_variants_alone_are_told(make_variant: MakeVariant) -> None:
         with pytest.raises(MissingError) as caught:
             get_local_kernel(path)
         assert caught.value.code == "KY601"
-        assert "torch-universal: It has no metadata.json" in caught.value.what
-    with pytest.raises(MissingError, match=r"torch-cpu: Its metadata\.json is not valid at id: this member is missing"):
+        assert "torch-universal no It has no metadata.json" in " ".join(caught.value.what.split())
+    with pytest.raises(
+        MissingError, match=r"torch-cpu .*Its metadata\.json is not valid at id: this member is missing"
+    ):
         get_local_kernel(variant.parent)
 
 
 def test_a_foreign_variant_with_compiled_code_for_another_torch_is_not_opened(
     make_variant: MakeVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    system = System("x86_64", "linux", None, (3, 12), torch=Torch("2.11.0+cpu"))
+    system = System("x86_64", "linux", Version("2.36"), (3, 12), torch=Torch("2.11.0+cpu"))
     monkeypatch.setattr("kernelyard.load.resolve.describe_system", lambda: system)
     variant = make_variant(name="torch210-cxx11-cpu-x86_64-linux")
     with pytest.raises(MissingError, match=r"It is built for torch 2\.10 only"):
@@ -139,8 +142,11 @@ def test_curated_dependencies_of_a_foreign_variant_are_asked_for(make_variant: M
     metadata = json.loads((variant / "metadata.json").read_bytes())
     metadata["python-depends"] = ["no-such-package-at-all"]
     (variant / "metadata.json").write_text(json.dumps(metadata))
-    with pytest.raises(MissingError, match="no-such-package-at-all is not installed"):
+    with pytest.raises(ImportError, match="no-such-package-at-all is not installed") as caught:
         get_local_kernel(variant)
+    assert isinstance(caught.value, LoadError)
+    assert caught.value.code == "KY609"
+    assert "pip install" in caught.value.hint
 
 
 def test_a_place_without_a_kernel_is_told(tmp_path: Path) -> None:
@@ -177,3 +183,104 @@ def test_links_to_files_are_followed_as_in_caches_of_the_hugging_face_hub(
     os.rename(variant / "_ops.py", tmp_path / "blob")  # noqa: PTH104
     (variant / "_ops.py").symlink_to(tmp_path / "blob")
     assert get_local_kernel(variant).twice(2) == 4
+
+
+def test_a_variant_that_holds_only_its_metadata_does_not_hide_a_whole_one(
+    make_variant: MakeVariant, caplog: pytest.LogCaptureFixture
+) -> None:
+    # The state that a fetch leaves which died, or was given up, after the metadata. `torch-cpu` would go first.
+    whole, half = make_variant(), make_variant(name="torch-cpu")
+    for file in half.iterdir():
+        if file.name != "metadata.json":
+            file.unlink()
+    module = get_local_kernel(whole.parent)
+    assert module.__kernel__.variant == "torch-universal"
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "torch-cpu" in warning
+    assert "no __init__.py" in warning
+
+
+@pytest.mark.parametrize("inside", ["", "build"])
+def test_folders_with_names_that_no_variant_has_are_named(
+    make_variant: MakeVariant, tmp_path: Path, inside: str
+) -> None:
+    make_variant(f"kernel/{inside}", name="torch29-cxx17-cu128-x86_64-linux")
+    with pytest.raises(MissingError) as caught:
+        get_local_kernel(tmp_path / "kernel")
+    assert caught.value.code == "KY601"
+    assert "torch29-cxx17-cu128-x86_64-linux no Its name is not one" in " ".join(caught.value.what.split())
+    # Beside one that is for another machine they are told of as well, and a good one is not kept from loading.
+    make_variant(f"kernel/{inside}", name="torch-xpu", backend="xpu")
+    with pytest.raises(MissingError, match="cxx17"):
+        get_local_kernel(tmp_path / "kernel")
+    make_variant(f"kernel/{inside}")
+    assert get_local_kernel(tmp_path / "kernel").twice(1) == 2
+
+
+def test_a_folder_of_a_kernel_with_nothing_built_is_told(tmp_path: Path) -> None:
+    (tmp_path / "kernel/build").mkdir(parents=True)
+    with pytest.raises(MissingError, match="no variant of a kernel here") as caught:
+        get_local_kernel(tmp_path / "kernel")
+    assert caught.value.code == "KY607"
+
+
+def test_a_missing_backend_is_told_by_what_there_is(make_variant: MakeVariant) -> None:
+    variant = make_variant(name="torch-cpu")
+    for backend in ("cuda", "xpu"):
+        with pytest.raises(MissingError, match=rf"for cpu and {backend} was asked for") as caught:
+            get_local_kernel(variant.parent.parent, backend=backend)
+        # The public loader says of a backend that the machine has not that it is an invalid value.
+        assert isinstance(caught.value, ValueError)
+
+
+def test_the_cause_of_a_failing_extension_is_chained(make_variant: MakeVariant) -> None:
+    variant = make_variant(files={"_ops.py": "def init():\n    raise OSError('cannot open device file')\ninit()\n"})
+    with pytest.raises(LoadError, match="cannot open device file") as caught:
+        get_local_kernel(variant)
+    cause = caught.value.__cause__
+    assert isinstance(cause, OSError)
+    assert cause.args == ("cannot open device file",)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"\xef\xbb\xbf{}", "byte order mark|BOM"),
+        (b"", "not JSON"),
+        (None, "It has no metadata.json"),
+    ],
+)
+def test_what_is_wrong_with_a_metadata_file_is_told(
+    make_variant: MakeVariant, content: bytes | None, said: str
+) -> None:
+    variant = make_variant()
+    (variant / "metadata.json").unlink()
+    if content is not None:
+        (variant / "metadata.json").write_bytes(content)
+    with pytest.raises(MissingError, match=said):
+        get_local_kernel(variant)
+
+
+@pytest.mark.parametrize(
+    ("requirement", "missing"),
+    [
+        ("packaging", None),
+        ("packaging>=20,<1000", None),
+        ("packaging>=1000", r"packaging>=1000"),
+        ("packaging; python_version < '3'", None),
+        ("numpy-but-not-that-one", "numpy-but-not-that-one is not installed"),
+    ],
+)
+def test_python_packages_outside_the_public_list_and_with_versions_are_asked_for(
+    make_variant: MakeVariant, requirement: str, missing: str | None
+) -> None:
+    variant = make_variant()
+    metadata = json.loads((variant / "metadata.json").read_bytes())
+    metadata["python-depends"] = [requirement]
+    (variant / "metadata.json").write_text(json.dumps(metadata))
+    if missing is None:
+        assert get_local_kernel(variant).twice(2) == 4
+        return
+    with pytest.raises(LoadError, match=missing) as caught:
+        get_local_kernel(variant)
+    assert caught.value.code == "KY609"

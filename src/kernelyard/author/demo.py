@@ -184,4 +184,4 @@ def _convert(kernel: ModuleType, photograph: np.ndarray[Any, Any], picture: Path
 def _serves_cuda(kernel: ModuleType) -> bool:
     import torch
 
-    return kernel.__kernel__.metadata.backend == "cuda" and torch.cuda.is_available()
+    return kernel.__kernel__.metadata.backend.backend_type.value == "cuda" and torch.cuda.is_available()

@@ -1,35 +1,52 @@
-"""The functions that programs call to get a kernel."""
+"""The functions that programs call to get a kernel: those of the ``kernels`` package, and what is ours."""
 
 from __future__ import annotations
 
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from kernelyard.errors import InputError, MissingError, Place
+from kernelyard.errors import InputError
 from kernelyard.formats.variant import BACKENDS
 from kernelyard.formats.wanted import Wanted
 from kernelyard.hub import open_hub
-from kernelyard.hub.folder import FolderHub
-from kernelyard.hub.protocol import check_repo
-from kernelyard.load.fetch import check_backends, fetch_variant, metadata_of
 from kernelyard.load.importer import imported
-from kernelyard.load.loaded import RepoInfo, load_tree
-from kernelyard.load.resolve import best, resolve
-from kernelyard.load.trust import check_consent, check_evidence
-from kernelyard.load.verified import verify_folder
-from kernelyard.store import absolute_path
+from kernelyard.load.loading import Request, install, load, load_from
+from kernelyard.load.overrides import local_override
+from kernelyard.load.remembered import freshness
+from kernelyard.load.resolve import Terms
+from kernelyard.load.variants import VariantAccepted, VariantRejected, decisions, is_loadable, is_path
 
-__all__ = ["get_kernel", "get_local_kernel"]
+__all__ = ["get_kernel", "get_kernel_variants", "get_local_kernel", "has_kernel", "install_kernel"]
+
+#: What `trust_remote_code` takes.
+Trust = bool | Sequence[str]
+#: A GPU: a number, ``cuda:1``, or a ``torch.device``.
+Device = int | str | object
+UserAgent = str | Mapping[str, str] | None
+
+#: A call that has been answered in this process -> the module, what it is known by, and until when that holds.
+_answered: dict[tuple[object, ...], tuple[ModuleType, str, float]] = {}
+_lock = threading.Lock()
+_LONGEST_S = 60.0
+#: Environment variables that decide what a call is answered.
+_DECIDING = ("KERNELYARD_HUB", "HF_ENDPOINT", "LOCAL_KERNELS", "KERNELYARD_FRESHNESS", "KERNELYARD_POLICY")
 
 
-def get_kernel(
+def get_kernel(  # noqa: PLR0917 - the order of the arguments is that of the `kernels` package
     repo_id: str,
-    *,
-    version: int | str | None = None,
     revision: str | None = None,
+    version: int | str | None = None,
     backend: str | None = None,
+    user_agent: UserAgent = None,
+    trust_remote_code: Trust = False,  # noqa: FBT002
+    *,
+    check_arch: bool = True,
+    device: Device | None = None,
     hub: str | Path | None = None,
-    trust_remote_code: bool = False,
     refresh: bool = False,
 ) -> ModuleType:
     """Fetch a kernel from a hub if it is not in the store, verify it, import it once, and return the module.
@@ -38,16 +55,24 @@ def get_kernel(
     as it is: its ``__kernel__`` still says where it came from the first time.
 
     Which revision a version is at is remembered for ``KERNELYARD_FRESHNESS`` seconds (600), and for longer where the
-    hub cannot be reached, which a warning tells, or may not be asked (``KERNELYARD_OFFLINE``, ``HF_HUB_OFFLINE``).
+    hub cannot be reached, which a warning tells, or may not be asked (``KERNELYARD_OFFLINE``, ``HF_HUB_OFFLINE``). A
+    folder that ``LOCAL_KERNELS`` names for the kernel takes the hub's place.
+
+    If the best variant turns out not to load, the next is tried, with a warning; for a range, the next older release.
 
     Args:
         repo_id: ``org/name``.
+        revision: A branch, a tag, a revision's id or the beginning of one. Give this or ``version``.
         version: N stands for the newest revision of version N; a text such as ``">=1.1,<1.3"``, ``"~=1.2"`` or
-            ``"1.1.2"`` for the newest such release that has a variant for this machine. Give this or ``revision``.
-        revision: A branch, a tag, a revision's id or the beginning of one.
+            ``"1.1.2"`` for the newest such release that has a variant for this machine.
         backend: Only a variant for this backend (``cpu``, ``cuda``) will do; None takes the best for this machine.
+        user_agent: Taken for the sake of programs that pass it; nothing of it is sent.
+        trust_remote_code: Consent to run what a hub hands out that is not in the user's own file system: True, or the
+            names of kernels.
+        check_arch: Whether a variant has to have code for the GPUs; False is for kernels that compile it themselves.
+        device: The GPU that the kernel has to serve: a number, ``cuda:1``, a ``torch.device``. None stands for all
+            visible ones.
         hub: A folder or an address; None stands for ``KERNELYARD_HUB``, then the Hugging Face Hub.
-        trust_remote_code: Consent to run what a hub hands out that is not in the user's own file system.
         refresh: Ask the hub, whatever is remembered of it.
 
     Returns:
@@ -56,35 +81,46 @@ def get_kernel(
     Raises:
         InputError: An argument is wrong; also a ValueError.
         MissingError: The kernel or the revision is not there, or has no variant for this machine; also a
-            FileNotFoundError.
+            FileNotFoundError, and a ValueError where that is for a version or a backend that was asked for.
         EnvironmentProblemError: The hub cannot be reached, or the store cannot be written; also an OSError.
-        VerificationError: Bytes are not the published ones, or the hub needs consent; also a ValueError.
-        LoadError: The kernel's own code failed; also an ImportError.
+        VerificationError: Bytes are not the published ones, or the kernel is not trusted; also a ValueError.
+        LoadError: The kernel's own code failed, or Python packages that it needs are missing; also an ImportError.
     """
-    _check_backend(backend)
-    source = open_hub(hub)
-    check_consent(source, repo_id, trust_remote_code)
-    choice = next(resolve(source, check_repo(repo_id), Wanted.parse(version, revision), backend, refresh=refresh))
-    found, verdict = choice.revision, choice.usable[0]
-    check_evidence(source, found)
-    entry = source.variant(found, verdict.variant)
-    module = imported(entry.digest)
-    if module is not None:
-        return module
-    tree = fetch_variant(source, found, entry)
-    metadata = metadata_of(tree, entry, found.index)
-    return load_tree(tree, metadata, entry.name, RepoInfo(repo_id, found.id), verdict.reason)
+    del user_agent
+    terms = _terms(backend, device, check_arch=check_arch)
+    request = Request(repo_id, Wanted.parse(version, revision), terms, hub, trust_remote_code, refresh)
+    key = _key(request)
+    module = None if refresh else _answer(key)
+    if module is None:
+        module = load(request)
+        if key is not None:
+            _keep(key, request, module)
+    return module
 
 
-def get_local_kernel(path: str | Path, *, backend: str | None = None) -> ModuleType:
+def get_local_kernel(
+    repo_path: str | Path,
+    backend: str | None = None,
+    *,
+    trust_remote_code: Trust = False,
+    user_agent: UserAgent = None,
+    check_arch: bool = True,
+    device: Device | None = None,
+    hub: str | Path | None = None,
+) -> ModuleType:
     """Import the best variant of a folder: of its ``build`` folder, of the folder itself, or the folder as a variant.
 
     It is loaded where it is. Where its ``metadata.json`` has a digest, the files must match it. If this process has
     loaded equal code already, from whatever place, that module is returned with its first ``__kernel__``.
 
     Args:
-        path: The folder.
+        repo_path: The folder.
         backend: Only a variant for this backend will do.
+        trust_remote_code: Consent for the kernels that it needs, as in :func:`get_kernel`; they come from a hub.
+        user_agent: Taken for the sake of programs that pass it; nothing of it is sent.
+        check_arch: As in :func:`get_kernel`.
+        device: As in :func:`get_kernel`.
+        hub: Where the kernels that it needs come from.
 
     Returns:
         The module, or what the kernel has put in its place. Its ``__kernel__`` is the :class:`LoadedKernel`.
@@ -96,21 +132,155 @@ def get_local_kernel(path: str | Path, *, backend: str | None = None) -> ModuleT
         VerificationError: A file differs from the digest; also a ValueError.
         LoadError: The kernel's own code failed; also an ImportError.
     """
-    _check_backend(backend)
-    folder = absolute_path(path, code="KY607")
-    found = FolderHub.find(folder)
-    if found is None:
-        what = "there is no variant of a kernel here" if folder.is_dir() else "there is no such folder"
-        hint = "name a kernel's folder, its build folder, or one variant's folder"
-        raise MissingError("KY607", what, hint=hint, place=Place(str(folder)))
-    by_name = {variant.name: variant for variant in found.variants}
-    verdict = best(str(folder), found.variants, backend, found.broken)[0]
-    variant = by_name[verdict.variant]
-    tree = verify_folder(variant)
-    check_backends(variant.metadata, variant.facts, Place(str(variant.path / "metadata.json")))
-    return load_tree(tree, variant.metadata, variant.name, None, verdict.reason)
+    del user_agent
+    terms = _terms(backend, device, check_arch=check_arch)
+    return load_from(repo_path, Request("", Wanted(), terms, hub, trust_remote_code))
 
 
-def _check_backend(backend: str | None) -> None:
+def has_kernel(
+    repo_id: str,
+    revision: str | None = None,
+    version: int | str | None = None,
+    backend: str | None = None,
+    *,
+    trust_remote_code: Trust = False,
+    check_arch: bool = True,
+    device: Device | None = None,
+    hub: str | Path | None = None,
+    refresh: bool = False,
+) -> bool:
+    """Say whether a kernel, and each kernel that it needs, has a variant that runs here; nothing is imported.
+
+    :func:`get_kernel_variants` tells why not. The arguments are those of :func:`get_kernel`.
+
+    Returns:
+        False only if there are variants and none of them runs here.
+
+    Raises:
+        KernelyardError: What :func:`get_kernel` raises when the kernel or the version is not there, when it is not
+            trusted, or when the hub cannot be reached.
+    """
+    terms = _terms(backend, device, check_arch=check_arch)
+    return is_loadable(Request(repo_id, Wanted.parse(version, revision), terms, hub, trust_remote_code, refresh))
+
+
+def get_kernel_variants(
+    repo_id: str | Path,
+    *,
+    revision: str | None = None,
+    version: int | str | None = None,
+    backend: str | None = None,
+    trust_remote_code: Trust = True,
+    check_arch: bool = True,
+    device: Device | None = None,
+    hub: str | Path | None = None,
+    refresh: bool = False,
+) -> list[VariantAccepted | VariantRejected]:
+    """Return what is said of each variant of a kernel: those that run here first, the best leading.
+
+    Nothing is imported and no variant is fetched, so it needs no consent. Of a range of releases it is about the one
+    that :func:`get_kernel` would take, or about the newest if none has a variant that runs here.
+
+    Args:
+        repo_id: ``org/name``, or a folder, for which neither ``version`` nor ``revision`` is given.
+        revision: As in :func:`get_kernel`, like all that follow.
+        version: See there.
+        backend: See there.
+        trust_remote_code: See there.
+        check_arch: See there.
+        device: See there.
+        hub: See there.
+        refresh: See there.
+
+    Raises:
+        KernelyardError: As :func:`get_kernel`, but not where no variant fits.
+    """
+    terms = _terms(backend, device, check_arch=check_arch)
+    if is_path(repo_id):
+        if version is not None or revision is not None:
+            raise InputError("KY505", f"a folder has no versions: {repo_id}", hint="leave out version and revision")
+        return decisions(Request("", Wanted(), terms), repo_id)
+    return decisions(Request(str(repo_id), Wanted.parse(version, revision), terms, hub, trust_remote_code, refresh))
+
+
+def install_kernel(
+    repo_id: str,
+    *,
+    revision: str | None = None,
+    version: int | str | None = None,
+    backend: str | None = None,
+    local_files_only: bool = False,
+    user_agent: UserAgent = None,
+    trust_remote_code: Trust = False,
+    validate_dependencies: bool = True,
+    check_arch: bool = True,
+    device: Device | None = None,
+    hub: str | Path | None = None,
+    refresh: bool = False,
+) -> Path:
+    """Fetch a kernel and the kernels that it needs into the store, verified, and import nothing.
+
+    Args:
+        repo_id: As in :func:`get_kernel`, like all that are not named here.
+        revision: See there.
+        version: See there.
+        backend: See there.
+        local_files_only: Ask no hub: answer from the store alone.
+        user_agent: See there.
+        trust_remote_code: See there.
+        validate_dependencies: Taken for the sake of programs that pass it; Python packages are always asked for.
+        check_arch: See there.
+        device: See there.
+        hub: See there.
+        refresh: See there.
+
+    Returns:
+        The folder of the variant in the store. It is the store's: it is read, and never changed.
+
+    Raises:
+        KernelyardError: As :func:`get_kernel`; an OfflineError (KY532) if ``local_files_only`` and it is not here.
+    """
+    from kernelyard.hub.offline import no_requests
+
+    del user_agent, validate_dependencies
+    terms = _terms(backend, device, check_arch=check_arch)
+    request = Request(repo_id, Wanted.parse(version, revision), terms, hub, trust_remote_code, refresh)
+    if not local_files_only:
+        return install(request)
+    with no_requests("local_files_only"):
+        return install(request)
+
+
+def _terms(backend: str | None, device: object, *, check_arch: bool) -> Terms:
     if backend is not None and backend not in BACKENDS:
-        raise InputError("KY606", f"unknown backend {backend!r}", hint=f"known are {', '.join(BACKENDS)}")
+        raise InputError("KY606", f"Invalid backend {backend!r}", hint=f"known are {', '.join(BACKENDS)}")
+    return Terms(backend, device, check_arch)
+
+
+def _key(request: Request) -> tuple[object, ...] | None:
+    """Return what a call is recognised by when it is repeated; None for one that cannot be."""
+    trust = tuple(request.trust) if isinstance(request.trust, list) else request.trust
+    asked = request.repo, request.wanted, request.terms, str(request.hub), trust
+    key = (*asked, *map(os.environ.get, _DECIDING))
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def _answer(key: tuple[object, ...] | None) -> ModuleType | None:
+    found = _answered.get(key) if key is not None else None
+    if found is None or time.monotonic() > found[2] or imported(found[1]) is not found[0]:
+        return None
+    return found[0]
+
+
+def _keep(key: tuple[object, ...], request: Request, module: ModuleType) -> None:
+    described = getattr(module, "__kernel__", None)
+    # What is in a folder may be another build by the next call.
+    if described is None or local_override(request.repo) is not None or open_hub(request.hub).is_local:
+        return
+    until = time.monotonic() + min(freshness() / 10, _LONGEST_S)
+    with _lock:
+        _answered[key] = module, described.digest, until

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
 from kernelyard.errors import LoadError, Place
-from kernelyard.formats.metadata import Metadata
+from kernelyard.formats import metadata as file_format
+from kernelyard.load.depends import exposed
+from kernelyard.load.described import KernelDependency, Metadata
 from kernelyard.load.importer import import_once, imported
 from kernelyard.load.verified import VerifiedTree, package_root
 
@@ -48,6 +51,16 @@ class LoadedKernel:
     verification: str
     verdict: str = ""
 
+    @property
+    def repo(self) -> str | None:
+        """``org/name`` on the hub that it came from; None for a local folder."""
+        return self.repo_info.repo_id if self.repo_info else None
+
+    @property
+    def revision(self) -> str | None:
+        """The id of the revision on that hub; None for a local folder."""
+        return self.repo_info.revision if self.repo_info else None
+
 
 _loaded: dict[str, LoadedKernel] = {}
 #: What was made for a module before its body ran, by identity. A kernel may remove its `__kernel__`, or itself.
@@ -62,7 +75,13 @@ def get_loaded_kernels() -> list[LoadedKernel]:
 
 
 def load_tree(
-    tree: VerifiedTree, metadata: Metadata, variant: str, repo_info: RepoInfo | None, verdict: str = ""
+    tree: VerifiedTree,
+    metadata: file_format.Metadata,
+    variant: str,
+    repo_info: RepoInfo | None,
+    verdict: str = "",
+    *,
+    dependencies: Mapping[KernelDependency, ModuleType] | None = None,
 ) -> ModuleType:
     """Import a verified variant, or return the module that this process has of the same content.
 
@@ -72,6 +91,7 @@ def load_tree(
         variant: Its name.
         repo_info: Where it came from; None for a local folder.
         verdict: Why it was chosen.
+        dependencies: The kernels that it needs, which its body gets by :func:`kernelyard.get_kernel_dep`.
 
     Returns:
         The module, or what the kernel has put in its place. Its ``__kernel__`` is the :class:`LoadedKernel`.
@@ -84,15 +104,16 @@ def load_tree(
     if prefix is None:
         raise LoadError("KY604", "the variant has no __init__.py", hint="build it again", place=Place(str(tree.root)))
 
+    said = Metadata.of(metadata, path=str(tree.root / "metadata.json"))
+
     def prepare(module: ModuleType) -> None:
-        described = LoadedKernel(
-            metadata, module, repo_info, tree.identity, variant, tree.root, tree.verification, verdict
-        )
+        described = LoadedKernel(said, module, repo_info, tree.identity, variant, tree.root, tree.verification, verdict)
         module.__kernel__ = described  # type: ignore[attr-defined]
         with _lock:
             _described[tree.identity] = described
 
-    module = import_once(metadata.id, tree, prefix, prepare)
+    with exposed(dependencies or {}):
+        module = import_once(metadata.id, tree, prefix, prepare)
     # A kernel that asks for itself while its body runs gets itself unfinished, as everywhere in Python.
     if imported(tree.identity) is module:
         _register(module, _described[tree.identity])

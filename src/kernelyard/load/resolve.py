@@ -5,25 +5,48 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 
-from kernelyard.errors import EnvironmentProblemError, MissingError
+from kernelyard.errors import EnvironmentProblemError, KernelyardError
 from kernelyard.formats.wanted import Wanted
 from kernelyard.hub import Hub, Revision
 from kernelyard.hub.folder import BrokenVariant
 from kernelyard.hub.offline import offline_variable
-from kernelyard.load.choose import choose, none_fits
-from kernelyard.load.remembered import Remembered, freshness
+from kernelyard.load.choose import choose
+from kernelyard.load.remembered import Recalled, Remembered, freshness
 from kernelyard.load.rules import Candidate, Verdict
 from kernelyard.load.system import describe_system
+from kernelyard.load.unusable import refusal, without_code
 
-__all__ = ["Choice", "at", "best", "resolve"]
+__all__ = ["Choice", "OfflineError", "Terms", "at", "best", "judged", "resolve"]
 
 _logger = logging.getLogger("kernelyard.load")
 #: Hubs of which a warning has told that they cannot be reached.
 _warned: set[str] = set()
 _lock = threading.Lock()
+
+
+class OfflineError(EnvironmentProblemError, FileNotFoundError, ValueError):
+    """What is asked for is not here, and no hub may be asked (KY532); also a FileNotFoundError and a ValueError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a caller wants of a variant, beside that it runs here.
+
+    Attributes:
+        backend: Only variants for this backend will do; None lets all.
+        device: The GPU that it has to serve, as a number, ``cuda:1`` or a ``torch.device``; None for all visible ones.
+        check_arch: Whether code for the GPUs is asked for at all.
+    """
+
+    backend: str | None = None
+    device: object = None
+    check_arch: bool = True
+
+    def __str__(self) -> str:
+        device = "" if self.device is None else f" on {self.device}"
+        return f"{self.backend or ''}{device}{'' if self.check_arch else ' unchecked'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +58,18 @@ class Choice:
 
     @property
     def usable(self) -> tuple[Verdict, ...]:
-        """The variants that run here, the best first; there is at least one."""
+        """The variants that run here, the best first."""
         return tuple(verdict for verdict in self.verdicts if verdict.usable)
 
 
 def resolve(
-    source: Hub, repo: str, wanted: Wanted, backend: str | None = None, *, refresh: bool = False
+    source: Hub,
+    repo: str,
+    wanted: Wanted,
+    terms: Terms | None = None,
+    *,
+    refresh: bool = False,
+    or_refused: bool = False,
 ) -> Iterator[Choice]:
     """Yield the revisions that are asked for and have a variant that runs here, the best first; there is at least one.
 
@@ -51,32 +80,55 @@ def resolve(
         source: The hub.
         repo: ``org/name``.
         wanted: What is asked for.
-        backend: Only variants for this backend will do.
+        terms: What is wanted of a variant; None for nothing but that it runs here.
         refresh: Ask the hub, whatever is remembered of it.
+        or_refused: Where none has such a variant, yield the newest in place of an error.
 
     Raises:
-        MissingError: No revision that is asked for has a variant that runs here (KY601); and all that
-            :meth:`Hub.candidates` raises.
+        MissingError: No revision that is asked for has a variant that runs here (KY601, or a LoadError with KY609
+            where only Python packages are missing); and all that :meth:`Hub.candidates` raises.
+        OfflineError: It is not known here, and no hub may be asked (KY532).
     """
-    for choice in _remembered_or_asked(source, repo, wanted, backend, refresh=refresh):
+    terms = terms or Terms()
+    refused: Choice | None = None
+    for choice in _remembered_or_asked(source, repo, wanted, terms, refresh=refresh):
+        if not choice.usable:
+            refused = refused or choice
+            continue
+        refused = choice
         found = choice.revision
         if found.withdrawn is not None:
             _logger.warning("%s was withdrawn%s", at(found), f": {found.withdrawn}" if found.withdrawn else "")
         yield choice
+    if refused is None or refused.usable:
+        return
+    if or_refused:
+        yield refused
+    else:
+        raise _refusal(at(refused.revision), refused.verdicts, refused.revision.index.variants, terms)
+
+
+def judged(variants: Iterable[Candidate], terms: Terms, broken: Iterable[BrokenVariant] = ()) -> tuple[Verdict, ...]:
+    """Return what is said of each variant: of the usable ones first, the best leading; of broken ones last."""
+    candidates = tuple(variants)
+    shown = candidates if terms.check_arch else without_code(candidates)
+    verdicts = choose(shown, describe_system(), terms.backend, device=terms.device)
+    return (*verdicts, *(Verdict(one.name, usable=False, reason=one.reason) for one in broken))
 
 
 def best(
-    what: str, variants: Iterable[Candidate], backend: str | None, broken: Iterable[BrokenVariant] = ()
+    what: str, variants: Iterable[Candidate], terms: Terms, broken: Iterable[BrokenVariant] = ()
 ) -> tuple[Verdict, ...]:
     """Return all verdicts, the usable variants first, of which there is at least one.
 
     Raises:
-        MissingError: There is none (KY601).
+        MissingError: There is none (KY601, or a LoadError with KY609 where only Python packages are missing).
     """
-    verdicts = choose(variants, describe_system(), backend)
+    candidates = tuple(variants)
+    verdicts = judged(candidates, terms, broken)
     if verdicts and verdicts[0].usable:
         return verdicts
-    raise none_fits(what, (*verdicts, *(Verdict(one.name, usable=False, reason=one.reason) for one in broken)))
+    raise _refusal(what, verdicts, candidates, terms)
 
 
 def at(found: Revision) -> str:
@@ -84,48 +136,76 @@ def at(found: Revision) -> str:
     return f"{found.repo} ({f'{found.ref}, ' if found.ref else ''}revision {found.id[:12]})"
 
 
-def _remembered_or_asked(
-    source: Hub, repo: str, wanted: Wanted, backend: str | None, *, refresh: bool
-) -> Iterator[Choice]:
-    if source.is_local:
-        yield from _asked(source, repo, wanted, backend)
-        return
-    remembered = Remembered.of(source, repo, wanted, backend)
-    kept = None if refresh else remembered.recall(source, freshness())
+def _refusal(
+    what: str, verdicts: tuple[Verdict, ...], variants: tuple[Candidate, ...], terms: Terms
+) -> KernelyardError:
+    shown = variants if terms.check_arch else without_code(variants)
+    return refusal(what, verdicts, shown, describe_system(), terms.backend)
+
+
+def _remembered_or_asked(source: Hub, repo: str, wanted: Wanted, terms: Terms, *, refresh: bool) -> Iterator[Choice]:
+    kept = None if refresh or source.is_local else _recall(source, repo, wanted, terms)
     given: str | None = None
     if kept is not None and (kept.is_fresh or offline_variable()):
+        choice = _choice(kept.revision, terms)
         # It may not fit any more, since torch or the GPUs may be others by now.
-        with suppress(MissingError):
-            choice = Choice(kept.revision, best(at(kept.revision), kept.revision.index.variants, backend))
+        if choice.usable or offline_variable():
             given = kept.revision.id
             yield choice
+        if offline_variable():
+            return
     try:
-        for choice in _asked(source, repo, wanted, backend):
-            if given is None:
-                remembered.keep(choice.revision)
-            if choice.revision.id != given:
-                yield choice
+        yield from (choice for choice in _asked(source, repo, wanted, terms) if choice.revision.id != given)
     except EnvironmentProblemError as error:
+        if error.code == "KY532":
+            raise OfflineError(error.code, error.what, hint=error.hint, place=error.place) from None
         if kept is None or given is not None or error.code != "KY502":
             raise
-        choice = Choice(kept.revision, best(at(kept.revision), kept.revision.index.variants, backend))
         _warn_once(source.location, f"{error.what}; taken is what was there before: {at(kept.revision)}")
-        yield choice
+        yield _choice(kept.revision, terms)
 
 
-def _asked(source: Hub, repo: str, wanted: Wanted, backend: str | None) -> Iterator[Choice]:
-    newest: MissingError | None = None
-    found_any = False
+def _asked(source: Hub, repo: str, wanted: Wanted, terms: Terms) -> Iterator[Choice]:
+    """Yield what the hub has, and remember the first that can be used."""
+    is_kept = source.is_local
     for found in source.candidates(repo, wanted):
-        try:
-            choice = Choice(found, best(at(found), found.index.variants, backend))
-        except MissingError as error:
-            newest = newest or error
-            continue
-        found_any = True
+        choice = _choice(found, terms)
+        if choice.usable and not is_kept:
+            is_kept = True
+            _keep(source, repo, wanted, terms, found)
         yield choice
-    if newest is not None and not found_any:
-        raise newest
+
+
+def _choice(found: Revision, terms: Terms) -> Choice:
+    return Choice(found, judged(found.index.variants, terms))
+
+
+def _recall(source: Hub, repo: str, wanted: Wanted, terms: Terms) -> Recalled | None:
+    fresh_s = freshness()
+    answers = (_memory(source, repo, one, terms).recall(source, fresh_s) for one in (wanted, *_same(wanted)))
+    return next((answer for answer in answers if answer is not None), None)
+
+
+def _keep(source: Hub, repo: str, wanted: Wanted, terms: Terms, found: Revision) -> None:
+    _memory(source, repo, wanted, terms).keep(found)
+    by_id = Wanted(revision=found.id)
+    if wanted != by_id:
+        _memory(source, repo, by_id, terms).keep(found)
+
+
+def _memory(source: Hub, repo: str, wanted: Wanted, terms: Terms) -> Remembered:
+    # Which release of a range is the newest that fits depends on what has to fit; a version is one revision for all.
+    return Remembered.of(source, repo, wanted, str(terms) if wanted.releases is not None else None)
+
+
+def _same(wanted: Wanted) -> tuple[Wanted, ...]:
+    """Return the other way to ask for what is asked for: version N is branch ``vN``."""
+    if wanted.version is not None:
+        return (Wanted(revision=f"v{wanted.version}"),)
+    text = wanted.revision or ""
+    if text.startswith("v") and text[1:].isascii() and text[1:].isdigit() and (text == "v0" or text[1] != "0"):
+        return (Wanted(version=int(text[1:])),)
+    return ()
 
 
 def _warn_once(location: str, what: str) -> None:

@@ -1,0 +1,116 @@
+"""Which variants of a kernel there are, and which of them run here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelyard.errors import InputError, KernelyardError
+from kernelyard.formats.facts import Facts
+from kernelyard.hub.protocol import check_repo
+from kernelyard.load.folders import find_folder
+from kernelyard.load.loading import Request, choices, folder_for, needed_by
+from kernelyard.load.resolve import judged
+from kernelyard.load.rules import Candidate, Verdict
+from kernelyard.load.unusable import is_refusal
+
+__all__ = ["Variant", "VariantAccepted", "VariantRejected", "decisions", "is_loadable", "is_path"]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One build of a kernel.
+
+    Attributes:
+        variant_str: Its name: ``torch-stable-abi211-cu130-x86_64-linux``.
+        facts: What is known of it; None for one that cannot be read.
+    """
+
+    variant_str: str
+    facts: Facts | None = None
+
+    def __str__(self) -> str:
+        return self.variant_str
+
+
+@dataclass(frozen=True, slots=True)
+class VariantAccepted:
+    """A variant that runs here.
+
+    Attributes:
+        variant: The variant.
+        reason: Why, as a full sentence; also what it does not serve, where that is something.
+    """
+
+    variant: Variant
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VariantRejected:
+    """A variant that does not run here.
+
+    Attributes:
+        variant: The variant.
+        reason: Why not, as a full sentence.
+        cure: What would have to change, where something can.
+    """
+
+    variant: Variant
+    reason: str
+    cure: str = ""
+
+
+def is_path(repo_or_path: str | Path) -> bool:
+    """Say whether a folder is meant, and not a kernel on a hub: anything but ``org/name``."""
+    if isinstance(repo_or_path, Path):
+        return True
+    try:
+        check_repo(repo_or_path)
+    except InputError:
+        return Path(repo_or_path).expanduser().is_dir()
+    return False
+
+
+def decisions(request: Request, folder: str | Path | None = None) -> list[VariantAccepted | VariantRejected]:
+    """Return what is said of each variant of what is asked for: those that run first, the best leading.
+
+    Args:
+        request: What is asked for.
+        folder: Where to look instead of on the hub.
+    """
+    folder = folder if folder is not None else folder_for(request)
+    if folder is not None:
+        found = find_folder(folder)
+        return _decided(judged(found.variants, request.terms, found.broken), found.variants)
+    _, choice = next(choices(request, or_refused=True))
+    return _decided(choice.verdicts, choice.revision.index.variants)
+
+
+def is_loadable(request: Request) -> bool:
+    """Say whether a variant of a kernel, and of each kernel that it needs, runs here."""
+    folder = folder_for(request)
+    if folder is not None:
+        found = find_folder(folder)
+        return any(verdict.usable for verdict in judged(found.variants, request.terms, found.broken))
+    try:
+        for source, choice in choices(request):
+            for verdict in choice.usable:
+                needed, chain = needed_by(source, choice.revision, verdict, request)
+                if all(is_loadable(request.for_needed(one, chain)) for one in needed):
+                    return True
+    except KernelyardError as error:
+        if not is_refusal(error):
+            raise
+    return False
+
+
+def _decided(verdicts: Iterable[Verdict], variants: Iterable[Candidate]) -> list[VariantAccepted | VariantRejected]:
+    facts = {variant.name: variant.facts for variant in variants}
+    return [
+        VariantAccepted(Variant(verdict.variant, facts.get(verdict.variant)), verdict.reason)
+        if verdict.usable
+        else VariantRejected(Variant(verdict.variant, facts.get(verdict.variant)), verdict.reason, verdict.cure)
+        for verdict in verdicts
+    ]

@@ -124,14 +124,19 @@ def mirror(
 @click.argument("repo", metavar="ORG/NAME")
 @click.option("--hub", metavar="URL", help="The hub; KERNELYARD_HUB by default.")
 def forget(repo: str, hub: str | None) -> None:
-    """Forget how far this machine has seen the history of a kernel, after its hub was restored or made anew."""
+    """Forget how far this machine has seen the history of a kernel, and by which keys it was signed.
+
+    For when its hub was restored or made anew, or its owner has another key.
+    """
     from kernelyard.hub import open_hub
     from kernelyard.hub.memory import Memory
     from kernelyard.hub.protocol import check_repo
     from kernelyard.load.remembered import forget as forget_versions
+    from kernelyard.load.trust_signers import forget_signers
 
     source = open_hub(hub)
     known = Memory.default().forget(source.location, check_repo(repo))
+    known = forget_signers(source, repo) or known
     # What its versions were at would be taken for ten more minutes.
     forget_versions(source, repo)
     click.echo(f"{'forgotten' if known else 'nothing was known'}: {repo} on {source.location}")

@@ -99,15 +99,15 @@ def check_evidence(source: Hub, found: Revision, *, way: Way = "hub", pinned: bo
     if _is_settled(key):
         return
     in_force = policies()
-    if way != "lock" and not (pinned and sha256(found.document or b"").hexdigest() == found.id):
-        # A lock, and an id that is the index's own digest, vouch for the bytes without any key.
-        check_signers(source, found, policy_keys(in_force, source, found.repo))
     for one in in_force:
         asked = _asked(one, source, found.repo)
         met = [_is_met(kind, one, source, found, way) for kind in asked]
         # None stands for what only the files of a variant can tell.
         if asked and True not in met and None not in met:
             raise _too_little(one, found, asked)
+    if way != "lock" and not (pinned and sha256(found.document or b"").hexdigest() == found.id):
+        # A lock, and an id that is the index's own digest, vouch for the bytes without any key.
+        check_signers(source, found, policy_keys(in_force, source, found.repo))
     _settle(key)
 
 

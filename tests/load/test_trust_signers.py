@@ -1,0 +1,262 @@
+"""The keys that a kernel was first seen signed with have to vouch for it from then on; policies may ask for others."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from kernelyard import get_kernel
+from kernelyard.errors import EnvironmentProblemError, VerificationError
+from kernelyard.formats.index import Index
+from kernelyard.formats.signature import SigningKey, sign_index
+from kernelyard.hub import open_hub
+from kernelyard.hub.folder import FolderHub
+from kernelyard.hub.protocol import Publication
+from kernelyard.hub.static import DirectoryReader, StaticHub
+from kernelyard.load import kernels, policies, trust
+from kernelyard.load.trust import check_evidence
+from kernelyard.load.trust_signers import Signers, forget_signers
+
+pytest.importorskip("cryptography")
+
+Put = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make a project, go there, and keep out what this user and this machine have."""
+    (tmp_path / "project/.git").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "project")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("KERNELYARD_FRESHNESS", "0")
+    monkeypatch.setattr(policies, "_MACHINE", str(tmp_path / "machine" / "policy.toml"))
+    monkeypatch.setattr(trust, "_settled", {})
+    monkeypatch.setattr(kernels, "_answered", {}, raising=False)
+    return tmp_path / "project"
+
+
+@pytest.fixture
+def put(tmp_path: Path, make_variant: Callable[..., Path]) -> Put:
+    """Return a function that publishes a number, signed by some keys, and answers the revision's id."""
+
+    def put(number: int, *keys: SigningKey, change: Callable[[Index], Index] = lambda index: index) -> str:
+        variant = make_variant(f"build{number}", files={"__init__.py": f"number = {number}\n"})
+        found = FolderHub.find(variant.parent)
+        assert found is not None
+        index = change(sign_index(found.index, keys))
+        hub = StaticHub(DirectoryReader(tmp_path / "hub"))
+        return hub.publish(Publication("org/gray", index, found.files, "v1")).revision.id
+
+    return put
+
+
+@pytest.fixture
+def load(web_hub: str) -> Callable[..., ModuleType]:
+    return partial(get_kernel, "org/gray", hub=web_hub, trust_remote_code=True)
+
+
+def refused(load: Callable[..., ModuleType], code: str, message: str, **request: Any) -> VerificationError:
+    with pytest.raises(VerificationError, match=message) as caught:
+        load(**(request or {"version": 1}))
+    assert caught.value.code == code
+    assert caught.value.exit_code == 4
+    return caught.value
+
+
+def test_what_was_seen_signed_has_to_stay_signed_by_the_same_key(put: Put, load: Callable[..., ModuleType]) -> None:
+    key, other = SigningKey.new(), SigningKey.new()
+    for number, keys in ((1, [key]), (2, [key]), (3, [other, key])):
+        put(number, *keys)
+        assert load(version=1).number == number
+    put(4, other)
+    error = refused(load, "KY645", "is signed by other keys than before")
+    assert str(key.public) in error.what
+    assert "kernelyard hub forget org/gray" in error.hint
+    put(5)
+    refused(load, "KY645", "is not signed any more")
+    put(6, key)
+    assert load(version=1).number == 6
+
+
+def test_all_keys_that_were_seen_first_have_to_vouch(put: Put, load: Callable[..., ModuleType]) -> None:
+    one, two = SigningKey.new(), SigningKey.new()
+    put(1, one, two)
+    load(version=1)
+    put(2, one)
+    error = refused(load, "KY645", "signed by other keys")
+    assert str(two.public) in error.what
+    assert str(one.public) not in error.what
+
+
+def test_a_rotated_key_is_accepted_for_the_word_of_the_old_one(put: Put, load: Callable[..., ModuleType]) -> None:
+    old, stranger = SigningKey.new(), SigningKey.new()
+    put(1, old)
+    load(version=1)
+    put(2, old.endorse(SigningKey.new()).endorse(SigningKey.new()))
+    assert load(version=1).number == 2
+    put(3, stranger.endorse(SigningKey.new()))
+    refused(load, "KY645", "signed by other keys")
+
+
+def test_what_was_seen_unsigned_may_be_signed_later(put: Put, load: Callable[..., ModuleType]) -> None:
+    key = SigningKey.new()
+    put(1)
+    load(version=1)
+    put(2, key)
+    load(version=1)
+    put(3)
+    refused(load, "KY645", "is not signed any more")
+
+
+def test_an_index_that_was_changed_after_it_was_signed_is_refused(
+    put: Put, load: Callable[..., ModuleType], web_hub: str
+) -> None:
+    put(1, SigningKey.new(), change=lambda index: replace(index, license="changed"))
+    refused(load, "KY645", "the index of org/gray is not what was signed: the signature by ed25519:")
+    assert Signers.of(open_hub(web_hub), "org/gray").keys == ()
+
+
+def test_a_signature_of_a_kind_that_is_not_known_does_no_harm(put: Put, load: Callable[..., ModuleType]) -> None:
+    put(1, change=lambda index: replace(index, signatures=({"algorithm": "of tomorrow", "key": "x"},)))
+    assert load(version=1).number == 1
+
+
+def test_a_whole_id_of_a_static_hub_vouches_without_a_key(put: Put, load: Callable[..., ModuleType]) -> None:
+    unsigned = put(1)
+    put(2, SigningKey.new())
+    load(version=1)
+    refused(load, "KY645", "is not signed any more", revision=unsigned[:12])
+    assert load(revision=unsigned).number == 1
+
+
+def test_a_lock_vouches_without_a_key(put: Put, load: Callable[..., ModuleType], web_hub: str) -> None:
+    put(1, SigningKey.new())
+    load(version=1)
+    put(2)
+    hub = open_hub(web_hub)
+    found = hub.resolve("org/gray", version=1)
+    check_evidence(hub, found, way="lock")
+    with pytest.raises(VerificationError):
+        check_evidence(hub, found)
+
+
+def test_keys_are_remembered_for_each_hub_and_kernel_and_can_be_forgotten(
+    put: Put, load: Callable[..., ModuleType], web_hub: str, tmp_path: Path
+) -> None:
+    put(1, SigningKey.new())
+    load(version=1)
+    put(2, SigningKey.new())
+    # Another hub is another place.
+    assert get_kernel("org/gray", version=1, hub=tmp_path / "hub").number == 2
+    refused(load, "KY645", "other keys")
+    assert forget_signers(open_hub(web_hub), "org/gray") is True
+    assert forget_signers(open_hub(web_hub), "org/gray") is False
+    assert load(version=1).number == 2
+
+
+@pytest.mark.parametrize("harm", ["shared", "broken", "of another"])
+def test_keys_that_others_may_have_written_are_not_believed(
+    put: Put, load: Callable[..., ModuleType], web_hub: str, harm: str
+) -> None:
+    put(1, SigningKey.new())
+    load(version=1)
+    path = Signers.of(open_hub(web_hub), "org/gray").path
+    assert path.stat().st_mode & 0o777 == 0o600
+    if harm == "shared":
+        path.chmod(0o666)
+    else:
+        path.write_text("{" if harm == "broken" else json.dumps({**json.loads(path.read_bytes()), "kernel": "a/b"}))
+    assert Signers.of(open_hub(web_hub), "org/gray").keys == ()
+
+
+def test_a_policy_that_names_keys_wants_their_signature(
+    put: Put, load: Callable[..., ModuleType], project: Path, web_hub: str
+) -> None:
+    key, other = SigningKey.new(), SigningKey.new()
+
+    def write(*keys: SigningKey) -> None:
+        names = ", ".join(f'"{one.public}"' for one in keys)
+        rule = f'[[trust.allow]]\nhub = "{web_hub}"\nkernels = ["org/gray"]\nkeys = [{names}]\n'
+        (project / "kernelyard.toml").write_text(rule)
+        trust._settled.clear()
+
+    write(key)
+    put(1)
+    error = refused(load, "KY644", "less evidence for org/gray .* than is asked for: signature; there is an index")
+    assert str(error.place) == str(project / "kernelyard.toml")
+    put(2, other)
+    refused(load, "KY644", "with 1 signatures, by no key that it names")
+    put(3, key)
+    assert load(version=1).number == 3
+    put(4, key.endorse(SigningKey.new()))
+    assert load(version=1).number == 4
+    # Once a policy names the new key, it does not matter which one was seen.
+    (project / "kernelyard.toml").unlink()
+    put(5, other)
+    refused(load, "KY645", "signed by other keys")
+    write(other)
+    assert load(version=1).number == 5
+
+
+@pytest.mark.parametrize("reason", ["seen", "named"])
+def test_a_signature_that_is_needed_and_cannot_be_verified_is_trouble(  # noqa: PLR0917 - the surroundings
+    put: Put,
+    load: Callable[..., ModuleType],
+    project: Path,
+    web_hub: str,
+    monkeypatch: pytest.MonkeyPatch,
+    reason: str,
+) -> None:
+    key = SigningKey.new()
+    put(1, key)
+    if reason == "named":
+        rule = f'[[trust.allow]]\nhub = "{web_hub}"\nkernels = ["*"]\nkeys = ["{key.public}"]\n'
+        (project / "kernelyard.toml").write_text(rule)
+    else:
+        load(version=1)
+        put(2, key)
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric", None)
+    with pytest.raises(EnvironmentProblemError) as caught:
+        load(version=1)
+    assert caught.value.code == "KY646"
+    assert caught.value.hint == "pip install 'kernelyard[sign]'"
+
+
+def test_without_cryptography_signatures_that_nobody_needs_do_no_harm(
+    put: Put, load: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(1, SigningKey.new())
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric", None)
+    assert load(version=1).number == 1
+
+
+def test_what_was_verified_is_not_verified_again(
+    put: Put, load: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(1, SigningKey.new())
+    load(version=1)
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric", None)
+    trust._settled.clear()
+    assert load(version=1).number == 1
+
+
+@pytest.mark.parametrize("evidence", ["index", "lock"])
+def test_a_policy_can_ask_for_a_lock_or_an_index(
+    put: Put, load: Callable[..., ModuleType], project: Path, web_hub: str, evidence: str
+) -> None:
+    put(1)
+    (project / "kernelyard.toml").write_text(f'[trust]\nevidence = "{evidence}"\n')
+    if evidence == "index":
+        assert load(version=1).number == 1
+        return
+    refused(load, "KY644", "than is asked for: lock; there is an index")
+    hub = open_hub(web_hub)
+    check_evidence(hub, hub.resolve("org/gray", version=1), way="lock")

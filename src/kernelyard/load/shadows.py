@@ -36,6 +36,9 @@ _LIBRARIES = (
     "libamdhip64.so.6",
     "libamdhip64.so.7",
 )
+#: What the system itself brings, so that there is nothing to tell of where it is taken from the system's own folders.
+_OF_SYSTEM = {"libstdc++.so.6", "libgcc_s.so.1", "libcuda.so.1"}
+_SYSTEM_FOLDER = re.compile(r"(?:/usr)?/lib(?:64|/[\w-]+-linux-gnu)?/?", re.ASCII)
 _DRIVER = re.compile(r"libcuda\.so\.(\d+\.\d+(?:\.\d+)?)", re.ASCII)
 
 
@@ -90,7 +93,10 @@ def _shadows(environment: Mapping[str, str]) -> Iterator[Shadow]:
             found.add(library)
             yield Shadow(library, path, "LD_PRELOAD")
     for folder in library_folders(environment):
+        is_of_system = _SYSTEM_FOLDER.fullmatch(folder) is not None
         for library in _LIBRARIES:
+            if is_of_system and library in _OF_SYSTEM:
+                continue
             path = f"{folder}/{library}"
             if library not in found and os.path.exists(path):  # noqa: PTH110 - a tenth of the time of pathlib
                 found.add(library)

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from kernelyard.cli.output import emit_json, print_table
+from kernelyard.cli.systems import system_options
 
 if TYPE_CHECKING:
     from kernelyard.hub.listing import Listed
     from kernelyard.load.rules import Verdict
+    from kernelyard.load.system import System
 
 __all__ = ["command"]
 
@@ -20,8 +22,9 @@ __all__ = ["command"]
 @click.argument("what", metavar="ORG/NAME_OR_PATH")
 @click.option("--hub", metavar="URL_OR_PATH", help="The hub; by default KERNELYARD_HUB, then the Hugging Face Hub.")
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON, with a verdict for each variant.")
-def command(what: str, hub: str | None, *, as_json: bool) -> None:
-    """List all versions and releases of a kernel, and what of each runs on this machine. Nothing is downloaded.
+@system_options
+def command(what: str, hub: str | None, *, as_json: bool, system: System) -> None:
+    """List all versions and releases of a kernel, and what of each runs on a machine. Nothing is downloaded.
 
     A folder that there is has the one version that was built there.
     """
@@ -29,9 +32,7 @@ def command(what: str, hub: str | None, *, as_json: bool) -> None:
     from kernelyard.hub.folder import FolderHub
     from kernelyard.hub.listing import list_versions
     from kernelyard.load.choose import choose
-    from kernelyard.load.system import describe_system
 
-    system = describe_system()
     folder = FolderHub.find(Path(what).absolute()) if Path(what).is_dir() else None
     source = folder or open_hub(hub)
     repo = f"local/{folder.index.name}" if folder is not None else what

@@ -66,6 +66,8 @@ def _settings(table: Table, known: MatrixRules | None) -> Settings:
         floor = table.one_of((*table.key, "floor"), floor, FLOORS, "floor")
     matrix = table.table("matrix")
     rules = matrix_rules(matrix, known) if matrix is not None else None
+    for member in ("dependencies", "dependency-groups", "lockfile"):
+        table.expect(member)  # what kernels the project uses; read where they are locked
     trust = table.table("trust")
     policy = policy_of(trust) if trust is not None else None
     table.finish()

@@ -130,6 +130,44 @@ class TomlText:
         else:
             self._insert(self._line_start(pair.start), self._line(pair, name, value) + self._newline)
 
+    def keys(self, path: KeyPath) -> tuple[str, ...] | None:
+        """Return the keys that stand directly in a table, in their order; None where there is no such table."""
+        found = tuple(str(pair[-1]) for pair in self._pairs if pair[:-1] == path)
+        written = path in self._tables or (path in self._pairs and self._pairs[path].value.type == "inline_table")
+        return found if found or written else None
+
+    def tables_in(self, path: KeyPath) -> list[str]:
+        """Return the names of the tables in a table, however they are written."""
+        below = (*self._tables, *(pair[:-1] for pair in self._pairs))
+        return list(
+            dict.fromkeys(str(one[len(path)]) for one in below if one[: len(path)] == path and len(one) > len(path))
+        )
+
+    def has_own_table(self, path: KeyPath) -> bool:
+        """Whether a table stands under a header of its own."""
+        return path in self._tables
+
+    def insert_first(self, path: KeyPath, name: str, value: str) -> None:
+        """Add a key to a table that has none."""
+        if path in self._tables:
+            header = self._tables[path].named_children[0]
+            self._insert(self._line_end(header.end_byte), self._newline + f"{name} = {value}".encode())
+        else:
+            self._replace(self._pairs[path].value, f"{{ {name} = {value} }}")
+
+    def remove_table(self, path: KeyPath) -> None:
+        """Take a table out that stands under a header of its own, with its keys; comments below its last key stay."""
+        table = self._tables[path]
+        inside = [child for child in table.named_children if child.type == "pair"]
+        stop = inside[-1].end_byte if inside else table.named_children[0].end_byte
+        end = self._line_end(stop)
+        start = self._line_start(table.start_byte)
+        before = self._bytes[:start]
+        if before.endswith(self._newline * 2) or not before:
+            # The blank line that parts it from what is above goes with it.
+            start -= len(self._newline) if before else 0
+        self._edits.append((start, min(end + len(self._newline), len(self._bytes)), b""))
+
     def append_table(self, name: str) -> None:
         """Add an empty table at the end."""
         tail = b"" if self._bytes.endswith(b"\n") else self._newline

@@ -29,7 +29,7 @@ class VerifiedTree:
     Attributes:
         root: The folder, absolute and without symbolic links.
         files: Relative POSIX path -> sha256.
-        verification: What vouches for the files: ``hub-index``, ``digest``, or nothing: ``unverified-local``.
+        verification: What vouches for the files: ``hub-index``, ``lock``, ``digest``, or nothing: ``unverified-local``.
         way_out: What the user can do if a file is another one, as a sentence.
     """
 
@@ -101,19 +101,27 @@ def content_key(entry: VariantEntry) -> str:
     return sha256(lines.encode()).hexdigest()
 
 
-def verify_fetched(root: Path, entry: VariantEntry) -> VerifiedTree:
-    """Hash all files of a variant in the store against the hub's index.
+def verify_fetched(
+    root: Path, entry: VariantEntry, *, by: str = "the index of the hub", verification: str = "hub-index"
+) -> VerifiedTree:
+    """Hash all files of a variant in the store against the hub's index, or what else names them.
+
+    Args:
+        root: The folder.
+        entry: The variant, with all its files.
+        by: What names them, for messages.
+        verification: What vouches for them then (:attr:`VerifiedTree.verification`).
 
     Raises:
         VerificationError: A file is missing, is another one, or does not belong there (KY602).
     """
     way_out = f"delete the folder {root} and load the kernel again"
     expected = {file.path: file.sha256 for file in entry.files}
-    _compare(root, expected, hash_tree(root), "the index of the hub", way_out)
+    _compare(root, expected, hash_tree(root), by, way_out)
     linked = next((path for path in sorted(root.rglob("*")) if path.is_symlink()), None)
     if linked is not None:
         raise _error(root, linked.relative_to(root).as_posix(), "is a link, which the store has none of", way_out)
-    return VerifiedTree(root.resolve(), expected, "hub-index", way_out)
+    return VerifiedTree(root.resolve(), expected, verification, way_out)
 
 
 def verify_folder(variant: FolderVariant) -> VerifiedTree:

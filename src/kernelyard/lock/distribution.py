@@ -1,0 +1,89 @@
+"""The lock in the metadata of an installed distribution: ``name-1.0.dist-info/kernels.lock``.
+
+``importlib.metadata`` finds the distribution of a module by reading the lists of files of all that are installed, which
+takes tenths of a second where there are many. Here only those that have a lock are looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from kernelyard.formats.lock import LOCK_FILE
+
+__all__ = ["editable_lock", "installed_lock"]
+
+_SUFFIXES = (".dist-info", ".egg-info")
+
+
+def installed_lock(root: Path, file: Path) -> tuple[str, bytes] | None:
+    """Return place and content of the lock of the distribution that a file belongs to.
+
+    Args:
+        root: The folder of installed packages, or the archive, that the file is in.
+        file: The file.
+    """
+    inside = file.relative_to(root).as_posix()
+    for metadata in _metadata_with_lock(root):
+        if inside in _recorded(metadata):
+            return str(metadata / LOCK_FILE), (metadata / LOCK_FILE).read_bytes()
+    return None
+
+
+def editable_lock(file: Path) -> tuple[str, bytes] | None:
+    """Return place and content of the lock of the distribution that is installed as editable from above a file."""
+    file = file.resolve()
+    for root in map(Path, dict.fromkeys(sys.path)):
+        for metadata in _metadata_with_lock(root):
+            source = _editable_source(metadata)
+            if source is not None and file.is_relative_to(source):
+                return str(metadata / LOCK_FILE), (metadata / LOCK_FILE).read_bytes()
+    return None
+
+
+def _metadata_with_lock(root: Path) -> Iterator[Any]:
+    """Yield the folders of metadata that have a lock: paths, or paths inside an archive."""
+    if root.is_file():
+        import zipfile
+
+        if zipfile.is_zipfile(root):
+            folders = [one for one in zipfile.Path(root).iterdir() if one.name.endswith(_SUFFIXES)]
+            yield from (one for one in folders if one.joinpath(LOCK_FILE).exists())
+        return
+    try:
+        names = sorted(entry.name for entry in os.scandir(root) if entry.name.endswith(_SUFFIXES))
+    except OSError:
+        return
+    yield from (root / name for name in names if (root / name / LOCK_FILE).is_file())
+
+
+def _recorded(metadata: Any) -> set[str]:
+    """Return the files of a distribution, from the folder of installed packages."""
+    try:
+        text = (metadata / "RECORD").read_text("utf-8")
+    except (OSError, KeyError):
+        try:
+            # As setuptools has it, from the folder of the project.
+            text = (metadata / "SOURCES.txt").read_text("utf-8")
+        except (OSError, KeyError):
+            return set()
+        return {line.removeprefix("src/") for line in text.splitlines()}
+    import csv
+
+    return {row[0] for row in csv.reader(text.splitlines()) if row}
+
+
+def _editable_source(metadata: Any) -> Path | None:
+    try:
+        told = json.loads((metadata / "direct_url.json").read_text("utf-8"))
+        if not told["dir_info"]["editable"]:
+            return None
+        parts = urlsplit(told["url"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return Path(unquote(parts.path)).resolve() if parts.scheme == "file" else None

@@ -1,0 +1,288 @@
+"""Bringing what a project has locked into the store, or into a folder that is a layer of one."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+
+from kernelyard.errors import EnvironmentProblemError, MissingError, Place
+from kernelyard.formats.index import FileEntry, Index, VariantEntry
+from kernelyard.formats.lock import KernelLock, LockedKernel
+from kernelyard.hub import Hub, Revision, open_hub
+from kernelyard.hub.offline import offline_variable
+from kernelyard.hub.refs import Refs
+from kernelyard.load.trust import check_consent, check_evidence, check_variant
+from kernelyard.load.verified import content_key, verify_fetched
+from kernelyard.lock.locked import Known, contradiction, known_facts
+from kernelyard.lock.resolve import hub_at
+from kernelyard.lock.stored import keep_index, locked_entry, stored_index
+from kernelyard.lock.targets import Taken, Target, take
+from kernelyard.store import Store, hash_file, writing
+
+__all__ = ["Downloaded", "Piece", "Progress", "download"]
+
+_AT_ONCE = 8
+#: Where files of a variant wait for the others; a download that was stopped goes on with them.
+_PARTIAL = "partial"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One variant that is there now.
+
+    Attributes:
+        kernel: Of the lock.
+        variant: Its name.
+        path: Its folder.
+        size: Bytes of all its files.
+        fetched: Whether it was fetched now; otherwise it was there.
+    """
+
+    kernel: LockedKernel
+    variant: str
+    path: Path
+    size: int
+    fetched: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Downloaded:
+    """What came of a download.
+
+    Attributes:
+        pieces: The variants, by kernel and name.
+        without: Optional kernels that have no variant for the machine, and why.
+    """
+
+    pieces: tuple[Piece, ...]
+    without: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a download is.
+
+    Attributes:
+        files: That are there, of ``all_files``.
+        size: Bytes that are there, of ``all_size``.
+    """
+
+    files: int
+    all_files: int
+    size: int
+    all_size: int
+
+
+def download(
+    lock: KernelLock,
+    target: Target,
+    *,
+    store: Store | None = None,
+    hub: str | Path | None = None,
+    at_once: int = _AT_ONCE,
+    progress: Callable[[Progress], None] | None = None,
+) -> Downloaded:
+    """Fetch what a machine needs of a lock, each file by the size and the sha256 that the lock has.
+
+    Files that a download which was stopped has left are taken up. What is there already is hashed, and no hub is asked
+    about it.
+
+    Args:
+        lock: The lock.
+        target: The machine.
+        store: Where to; None stands for the user's store.
+        hub: Where from, in place of the hubs that the lock names: a mirror.
+        at_once: How many files are fetched at the same time.
+        progress: Is told how far it is, from any thread but never from two at once.
+
+    Raises:
+        MissingError: A kernel has no variant for the machine (KY760), or is not on its hub any more (KY716).
+        VerificationError: Bytes are not those of the lock (KY503, KY602, KY717), or a policy forbids a kernel.
+        EnvironmentProblemError: A hub cannot be reached, or the store cannot be written.
+    """
+    run = _Download(lock, store or Store.default(), hub, at_once, _Told(progress))
+    return run.download(target)
+
+
+@dataclass
+class _Told:
+    """The state of a download that is shown."""
+
+    tell: Callable[[Progress], None] | None
+    files: int = 0
+    all_files: int = 0
+    size: int = 0
+    all_size: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def more(self, entries: Iterable[FileEntry]) -> None:
+        """Add files that are to be fetched."""
+        with self.lock:
+            for entry in entries:
+                self.all_files, self.all_size = self.all_files + 1, self.all_size + entry.size
+            self._show()
+
+    def done(self, entry: FileEntry) -> None:
+        """Count one of them as fetched."""
+        with self.lock:
+            self.files, self.size = self.files + 1, self.size + entry.size
+            self._show()
+
+    def _show(self) -> None:
+        if self.tell is not None:
+            self.tell(Progress(self.files, self.all_files, self.size, self.all_size))
+
+
+class _Download:
+    """One run."""
+
+    def __init__(self, lock: KernelLock, store: Store, hub: str | Path | None, at_once: int, told: _Told) -> None:
+        self.lock = lock
+        self.store = store
+        self.hub = hub
+        self.at_once = at_once
+        self.told = told
+        self.root = Path(lock.path).absolute().parent
+        self._sources: dict[str, Hub] = {}
+        self._asked: dict[str, Revision] = {}
+
+    def download(self, target: Target) -> Downloaded:
+        """Plan, fetch all that is missing at once, and put the variants together."""
+        taken = take(self.lock, target, self._facts)
+        without = tuple((one.kernel.key, one.without) for one in taken if one.without)
+        pieces: list[Piece] = []
+        waiting = [one for one in taken if not one.without]
+        while waiting:
+            chosen = [(one, variant) for one in waiting for variant in self._variants(one)]
+            pieces += self._bring([(one.kernel, variant) for one, variant in chosen])
+            waiting = self._unusable(waiting, target)
+        return Downloaded(tuple(sorted(pieces, key=lambda piece: (piece.kernel.key, piece.variant))), without)
+
+    def _variants(self, taken: Taken) -> tuple[str, ...]:
+        return (taken.verdicts[0].variant,) if taken.verdicts else taken.kernel.variants
+
+    def _unusable(self, taken: list[Taken], target: Target) -> list[Taken]:
+        """Return what has turned out to need another variant, once the files have told what its name did not."""
+        if target.system is None:
+            return []
+        again = take(self.lock, target, self._facts)
+        first = {one.kernel.key: self._variants(one) for one in taken}
+        return [one for one in again if one.kernel.key in first and self._variants(one) != first[one.kernel.key]]
+
+    def _facts(self, kernel: LockedKernel) -> dict[str, Known]:
+        return known_facts(kernel, self._document(kernel), places=(self.store,))
+
+    def _document(self, kernel: LockedKernel) -> bytes | None:
+        """Return the published index of a kernel, and have it in the store."""
+        if kernel.index is None:
+            return None
+        document = stored_index(kernel, places=(self.store,)) or stored_index(kernel)
+        if document is None:
+            document = self._revision(kernel).document or b""
+            if sha256(document).hexdigest() != kernel.index[0]:
+                place = self._source(kernel).location
+                raise contradiction(kernel, f"{place} has another index for the revision that is locked")
+        keep_index(document, store=self.store)
+        return document
+
+    def _bring(self, chosen: list[tuple[LockedKernel, str]]) -> Iterator[Piece]:
+        entries = [(kernel, locked_entry(kernel, variant)) for kernel, variant in chosen]
+        for key in dict.fromkeys(kernel.key for kernel, _ in chosen):
+            self._check(self.lock.kernels[key])
+        missing = [
+            (kernel, entry) for kernel, entry in entries if self.store.get("variants", content_key(entry)) is None
+        ]
+        self._fetch_files(missing)
+        for kernel, entry in entries:
+            path = self.store.provide("variants", content_key(entry), self._filling(kernel, entry))
+            tree = verify_fetched(path, entry, by="the lock", verification="lock")
+            check_variant(self._source(kernel), self._known_revision(kernel), entry, tree, way="lock")
+            shutil.rmtree(self.store.path(_PARTIAL, content_key(entry)), ignore_errors=True)
+            yield Piece(kernel, entry.name, path, entry.size, (kernel, entry) in missing)
+
+    def _check(self, kernel: LockedKernel) -> None:
+        # The lock is the consent. What a policy denies it does not allow.
+        check_consent(self._source(kernel), kernel.repo, True)  # noqa: FBT003 - the caller's own word
+        check_evidence(self._source(kernel), self._known_revision(kernel), way="lock", pinned=True)
+
+    def _fetch_files(self, missing: list[tuple[LockedKernel, VariantEntry]]) -> None:
+        """Fetch all files of all variants, several at once; the first that fails ends it."""
+        files = [(kernel, entry, file) for kernel, entry in missing for file in entry.files]
+        self.told.more(file for _, _, file in files)
+        for kernel in {kernel.key: kernel for kernel, _ in missing}.values():
+            self._revision(kernel)
+        with ThreadPoolExecutor(self.at_once) as pool:
+            running = [pool.submit(self._fetch_file, *one) for one in files]
+            done, waiting = wait(running, return_when=FIRST_EXCEPTION)
+            for one in waiting:
+                one.cancel()
+            for one in done:
+                one.result()
+
+    def _fetch_file(self, kernel: LockedKernel, entry: VariantEntry, file: FileEntry) -> None:
+        folder = self.store.path(_PARTIAL, content_key(entry))
+        with writing(self.store.root):
+            final = folder / "files" / file.path
+            if not _is_whole(final, file):
+                aside = folder / uuid.uuid4().hex
+                self._source(kernel).fetch_file(self._revision(kernel), entry.name, file, aside)
+                final.parent.mkdir(parents=True, exist_ok=True)
+                aside.replace(final)
+        self.told.done(file)
+
+    def _filling(self, kernel: LockedKernel, entry: VariantEntry) -> Callable[[Path], None]:
+        """Return what puts a variant together from the files that wait for it."""
+        waiting = self.store.path(_PARTIAL, content_key(entry)) / "files"
+
+        def fill(folder: Path) -> None:
+            for file in entry.files:
+                final = folder / file.path
+                final.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    (waiting / file.path).replace(final)
+                except FileNotFoundError:
+                    # Another process has taken it for the same variant, and did not come to its end.
+                    self._source(kernel).fetch_file(self._revision(kernel), entry.name, file, final)
+
+        return fill
+
+    def _source(self, kernel: LockedKernel) -> Hub:
+        if kernel.hub not in self._sources:
+            self._sources[kernel.hub] = hub_at(kernel.hub, self.root) if self.hub is None else open_hub(self.hub)
+        return self._sources[kernel.hub]
+
+    def _known_revision(self, kernel: LockedKernel) -> Revision:
+        """Return the revision as far as it is known here, so that no hub is asked for what is here already."""
+        if kernel.key in self._asked:
+            return self._asked[kernel.key]
+        index = Index(kernel.repo.partition("/")[2], kernel.version, "", ())
+        return Revision(kernel.repo, kernel.revision, None, index, self._document(kernel))
+
+    def _revision(self, kernel: LockedKernel) -> Revision:
+        if kernel.key not in self._asked:
+            source = self._source(kernel)
+            name = offline_variable() if not source.is_local else None
+            if name is not None:
+                what = f"{kernel.key} is not in {self.store.root}, and {name} is set"
+                hint = "unset it to fetch what is locked"
+                raise EnvironmentProblemError("KY532", what, hint=hint, place=Place(self.lock.path))
+            try:
+                self._asked[kernel.key] = source.read(Refs(kernel.repo), kernel.revision, None)
+            except MissingError as error:
+                what = f"{kernel.key} ({kernel.revision[:12]}) is not on {source.location} any more: {error.what}"
+                hint = "take it from a machine or a layer that has it, or lock another with `kernelyard lock --update`"
+                raise MissingError("KY716", what, hint=hint, place=Place(self.lock.path)) from error
+        return self._asked[kernel.key]
+
+
+def _is_whole(path: Path, file: FileEntry) -> bool:
+    try:
+        return path.stat().st_size == file.size and hash_file(path) == file.sha256
+    except OSError:
+        return False

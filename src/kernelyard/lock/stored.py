@@ -1,0 +1,128 @@
+"""What of a lock is on this machine: in the user's store, and in layers that were downloaded for it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+from kernelyard.errors import KernelyardError
+from kernelyard.formats.facts import Facts
+from kernelyard.formats.index import VariantEntry
+from kernelyard.formats.lock import LockedKernel
+from kernelyard.hub import Hub, Revision
+from kernelyard.load.verified import VerifiedTree, content_key, verify_fetched
+from kernelyard.store import Store, absolute_path, open_regular
+
+__all__ = ["LAYERS", "fetch_locked", "keep_index", "locked_entry", "stored_index", "stored_tree", "stores", "where"]
+
+#: Folders laid out as the store is, and only read; separated as in ``PATH``.
+LAYERS = "KERNELYARD_LAYERS"
+_NO_FACTS = Facts("", None, None, "", None, "", "")
+
+
+def stores() -> Iterator[Store]:
+    """Yield the places where fetched kernels may be: the layers, then the user's store."""
+    for folder in filter(None, os.environ.get(LAYERS, "").split(os.pathsep)):
+        yield Store(absolute_path(folder, code="KY302"))
+    try:
+        yield Store.default()
+    except KernelyardError:
+        # Where a container has no home, its layers are all there is.
+        if not os.environ.get(LAYERS):
+            raise
+
+
+def where() -> str:
+    """Return where is looked, as messages name it."""
+    return ", ".join(str(store.root) for store in stores())
+
+
+def locked_entry(kernel: LockedKernel, variant: str, facts: Facts = _NO_FACTS) -> VariantEntry:
+    """Return a variant as the lock has it; its id is in its ``metadata.json`` alone.
+
+    Raises:
+        InputError: The lock has something else there (KY701).
+    """
+    return VariantEntry(variant, "", kernel.files(variant), facts)
+
+
+def stored_tree(entry: VariantEntry) -> VerifiedTree | None:
+    """Return a variant that is here, its files hashed against the lock; None if it is not here.
+
+    Raises:
+        VerificationError: A file is missing, is another one, or does not belong there (KY602).
+    """
+    path = stored_path(entry)
+    return None if path is None else verify_fetched(path, entry, by="the lock", verification="lock")
+
+
+def stored_path(entry: VariantEntry, places: Iterable[Store] | None = None) -> Path | None:
+    """Return the folder of a variant that is here; its files have not been looked at.
+
+    Args:
+        entry: The variant.
+        places: Where to look; None stands for the layers and the user's store.
+    """
+    key = content_key(entry)
+    looked = stores() if places is None else places
+    return next((path for store in looked if (path := store.get("variants", key)) is not None), None)
+
+
+def fetch_locked(source: Hub, found: Revision, entry: VariantEntry, *, store: Store | None = None) -> VerifiedTree:
+    """Fetch a variant, every file by the size and the sha256 of the lock.
+
+    Args:
+        source: The hub.
+        found: The revision, from that hub.
+        entry: From :func:`locked_entry`.
+        store: Where to; None stands for the user's store.
+
+    Raises:
+        EnvironmentProblemError: The hub cannot be reached (KY502), or the store cannot be written (KY301, KY302).
+        VerificationError: Bytes are not those that the lock names (KY503, KY602).
+    """
+
+    def fill(folder: Path) -> None:
+        for file in entry.files:
+            source.fetch_file(found, entry.name, file, folder / file.path)
+
+    path = (store or Store.default()).provide("variants", content_key(entry), fill)
+    return verify_fetched(path, entry, by="the lock", verification="lock")
+
+
+def stored_index(kernel: LockedKernel, places: Iterable[Store] | None = None) -> bytes | None:
+    """Return the published index of a locked kernel, if it is here and is the one that the lock names.
+
+    Args:
+        kernel: Of the lock.
+        places: Where to look; None stands for the layers and the user's store.
+    """
+    if kernel.index is None:
+        return None
+    digest, size = kernel.index
+    for store in stores() if places is None else places:
+        path = store.path("indexes", digest) / "index.json"
+        try:
+            with open_regular(path) as file:
+                document = file.read(size + 1)
+        except OSError:
+            continue
+        if hashlib.sha256(document).hexdigest() == digest:
+            return document
+    return None
+
+
+def keep_index(document: bytes, *, store: Store | None = None) -> None:
+    """Put a published index into the store.
+
+    Raises:
+        EnvironmentProblemError: The store cannot be written (KY301, KY302).
+    """
+    (store or Store.default()).provide("indexes", hashlib.sha256(document).hexdigest(), partial(_write, document))
+
+
+def _write(document: bytes, folder: Path) -> None:
+    (folder / "index.json").write_bytes(document)

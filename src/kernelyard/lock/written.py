@@ -1,0 +1,75 @@
+"""Writing files of a project so that others see the old one or the new one, and one writer at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from kernelyard.errors import KernelyardError
+from kernelyard.store import Store, writing
+
+__all__ = ["one_at_a_time", "write_whole"]
+
+
+def write_whole(path: Path, content: bytes) -> bool:
+    """Replace a file in one step, or what a link names; return whether that changed anything.
+
+    Raises:
+        EnvironmentProblemError: It cannot be written (KY301, KY302).
+    """
+    with writing(path, elsewhere="write to"):
+        target = Path(os.path.realpath(path))
+        try:
+            if target.read_bytes() == content:
+                return False
+            mode: int | None = stat.S_IMODE(target.stat().st_mode)
+        except FileNotFoundError:
+            mode = None
+        target.parent.mkdir(parents=True, exist_ok=True)
+        aside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:12]}")
+        try:
+            with aside.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            if mode is not None:
+                aside.chmod(mode)
+            aside.replace(target)
+        finally:
+            aside.unlink(missing_ok=True)
+        _sync_folder(target.parent)
+    return True
+
+
+@contextmanager
+def one_at_a_time(path: Path) -> Iterator[None]:
+    """Let only one process at a time read and write a project. Where there are no locks, the last writer wins."""
+    from filelock import FileLock
+
+    name = hashlib.sha256(os.path.realpath(path).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    lock = None
+    with suppress(OSError, KernelyardError, NotImplementedError):
+        folder = Store.default().root / "locks"
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / f"project-{name}")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _sync_folder(folder: Path) -> None:
+    # Without it a power cut may undo the rename; some file systems cannot do it.
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,4 +1,6 @@
-"""Bundles by Sigstore. Those of its library's own tests are used where `SIGSTORE_ASSETS` names their folder."""
+"""Bundles by Sigstore, of an authority of our own. Real ones, of its library's own tests, are used where
+`SIGSTORE_ASSETS` names their folder: `test/assets` of sigstore-python.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kernelyard.errors import EnvironmentProblemError, InputError, VerificationError
-from kernelyard.formats.sigstore_identity import GITHUB_ACTIONS, Identity
+from kernelyard.formats.sigstore_identity import GITHUB_ACTIONS, KERNELS_COMMUNITY, Identity
 from kernelyard.hub.sigstore_bundle import verify_bundle
 
 SIGNER = Identity("https://github.com/login/oauth", subject="a@tny.town")
@@ -32,6 +34,27 @@ def test_who_may_sign_has_to_be_named() -> None:
     with pytest.raises(InputError) as caught:
         Identity(GITHUB_ACTIONS)
     assert caught.value.code == "KY534"
+
+
+@pytest.mark.parametrize("identity", [*KERNELS_COMMUNITY, SIGNER], ids=str)
+def test_a_bundle_holds_for_who_signed_these_bytes_and_for_nobody_else(identity: Identity, tmp_path: Path) -> None:
+    pytest.importorskip("sigstore")
+    from tests.hub.sigstore_authority import Authority
+
+    authority = Authority()
+    root = authority.write_root(tmp_path / "root.json")
+    bundle = authority.sign(b"{}", identity)
+    verify_bundle(b"{}", bundle, [SIGNER, *KERNELS_COMMUNITY], trust_root=root)
+    others = [one for one in (*KERNELS_COMMUNITY, SIGNER) if one != identity]
+    others += [replace(identity, issuer="https://other"), replace(identity, repository="https://github.com/a/b")]
+    with pytest.raises(VerificationError, match="it calls itself one by") as caught:
+        verify_bundle(b"{}", bundle, others, trust_root=root)
+    assert caught.value.code == "KY536"
+    assert str(identity) in caught.value.what
+    other_root = Authority().write_root(tmp_path / "other.json")
+    for document, trusted in ((b"{} ", root), (b"{}", other_root)):
+        with pytest.raises(VerificationError):
+            verify_bundle(document, bundle, [identity], trust_root=trusted)
 
 
 @pytest.fixture
@@ -63,3 +86,16 @@ def test_real_bundles_hold_for_their_signer_bytes_and_root_alone(assets: Path) -
     with pytest.raises(InputError) as refused:
         verify_bundle(document, bundle, [SIGNER], trust_root=assets / "bundle.txt")
     assert refused.value.code == "KY534"
+
+
+def test_a_real_bundle_of_a_workflow_holds_with_the_public_root_and_no_network(
+    assets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("asked the network"))
+    document, bundle = ((assets / f"bundle_v3_github.whl{end}").read_bytes() for end in ("", ".sigstore"))
+    repository = "https://github.com/trailofbits/rfc8785.py"
+    workflow = f"{repository}/.github/workflows/release.yml@refs/tags/v0.1.2"
+    verify_bundle(document, bundle, [Identity(GITHUB_ACTIONS, repository=repository, workflow=workflow)])
+    with pytest.raises(VerificationError, match=workflow):
+        verify_bundle(document, bundle, KERNELS_COMMUNITY)

@@ -154,12 +154,16 @@ def test_keys_are_remembered_for_each_hub_and_kernel_and_can_be_forgotten(
     put(1, SigningKey.new())
     load(version=1)
     put(2, SigningKey.new())
-    # Another hub is another place.
+    # Another hub is another place, and a folder is the user's own.
+    assert Signers.of(open_hub(f"{web_hub}/other"), "org/gray").keys == ()
     assert get_kernel("org/gray", version=1, hub=tmp_path / "hub").number == 2
+    put(3)
+    assert get_kernel("org/gray", version=1, hub=tmp_path / "hub").number == 3
+    put(4, SigningKey.new())
     refused(load, "KY645", "other keys")
     assert forget_signers(open_hub(web_hub), "org/gray") is True
     assert forget_signers(open_hub(web_hub), "org/gray") is False
-    assert load(version=1).number == 2
+    assert load(version=1).number == 4
 
 
 @pytest.mark.parametrize("harm", ["shared", "broken", "of another"])

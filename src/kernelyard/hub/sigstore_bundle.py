@@ -51,15 +51,30 @@ def verify_bundle(
             place=place,
         ) from error
     verifier = _verifier(trust_root)
+    signer: str | None = None
     try:
-        verifier.verify_artifact(metadata, Bundle.from_json(bundle), policy.AnyOf([_policy(one) for one in allowed]))
+        read = Bundle.from_json(bundle)
+        signer = _signer(read.signing_certificate)
+        verifier.verify_artifact(metadata, read, policy.AnyOf([_policy(one) for one in allowed]))
     except (Error, InvalidBundle, ValueError) as error:
+        said = f"it calls itself one by {signer}: " if signer else ""
         raise VerificationError(
             "KY536",
-            f"the signature by Sigstore does not hold: {str(error).partition(chr(10))[0]}",
+            f"the signature by Sigstore does not hold: {said}{str(error).partition(chr(10))[0]}",
             hint="do not use this kernel before its owner has explained it; or name who signed it, if you trust them",
             place=place,
         ) from error
+
+
+def _signer(certificate: Any) -> str | None:
+    """Return whom a certificate is for, as it says itself: nothing is verified yet."""
+    from cryptography import x509
+
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        return next((str(name.value) for name in names if str(name.value).isprintable()), None)
+    except (x509.ExtensionNotFound, ValueError):
+        return None
 
 
 def _policy(identity: Identity) -> Any:

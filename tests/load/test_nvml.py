@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from kernelyard.formats.versions import Version
-from kernelyard.load.nvml import Gpu, read_gpus
+from kernelyard.load.nvml import Gpu, Instance, read_gpus
 from kernelyard.load.visible import visible_gpus
 
 
 class FakeNvml:
-    """Answers like libnvidia-ml; what is None fails with NVML_ERROR_UNKNOWN."""
+    """Answers like libnvidia-ml of before R450; what is None fails with NVML_ERROR_UNKNOWN."""
 
     def __init__(
         self, gpus: list[tuple[tuple[int, int] | None, str | None]], driver: bytes | None = b"580.65.06"
@@ -58,6 +58,78 @@ class FakeNvml:
         assert len(uuid) < length
         text.value = uuid.encode()
         return 0
+
+
+class FakeMigNvml(FakeNvml):
+    """Answers like a later one. A slot of a cut GPU is None, or UUID, number of GPU instance, of compute instance."""
+
+    def __init__(self, cut: dict[int, list[tuple[str, int, int] | None]], **others: Any) -> None:
+        super().__init__([((9, 0), "GPU-aaaa-1"), ((7, 5), "GPU-bbbb-2")], **others)
+        self.cut = cut
+
+    def nvmlDeviceGetName(self, device: Any, text: Any, length: int) -> int:
+        del length
+        text.value = [b"NVIDIA H200", b"Tesla T4"][device.value - 1]
+        return 0
+
+    def nvmlDeviceGetMigMode(self, device: Any, current: Any, pending: Any) -> int:
+        if device.value == 2 and 1 not in self.cut:
+            return 3  # NVML_ERROR_NOT_SUPPORTED, as a T4 answers
+        current._obj.value = int(device.value - 1 in self.cut)
+        pending._obj.value = 1
+        return 0
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, device: Any, count: Any) -> int:
+        count._obj.value = len(self.cut[device.value - 1])
+        return 0
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, device: Any, index: Any, handle: Any) -> int:
+        if self.cut[device.value - 1][index.value] is None:
+            return 6  # NVML_ERROR_NOT_FOUND
+        handle._obj.value = device.value * 100 + index.value
+        return 0
+
+    def _slot(self, handle: Any) -> tuple[str, int, int]:
+        slot = self.cut[handle.value // 100 - 1][handle.value % 100]
+        assert slot is not None
+        return slot
+
+    def nvmlDeviceGetGpuInstanceId(self, handle: Any, number: Any) -> int:
+        number._obj.value = self._slot(handle)[1]
+        return 0
+
+    def nvmlDeviceGetComputeInstanceId(self, handle: Any, number: Any) -> int:
+        number._obj.value = self._slot(handle)[2]
+        return 0
+
+    def nvmlDeviceGetUUID(self, device: Any, text: Any, length: int) -> int:
+        if device.value < 100:
+            return super().nvmlDeviceGetUUID(device, text, length)
+        text.value = self._slot(device)[0].encode()
+        return 0
+
+
+def test_the_instances_of_a_gpu_that_is_cut_up_are_read() -> None:
+    _, gpus = read_gpus(FakeMigNvml({0: [("MIG-1111-a", 1, 0), None, ("MIG-2222-b", 5, 1)]}))
+    first = Gpu(
+        0,
+        "GPU-aaaa-1",
+        (9, 0),
+        "NVIDIA H200",
+        mig=True,
+        instances=(Instance("MIG-1111-a", 1, 0), Instance("MIG-2222-b", 5, 1)),
+    )
+    assert gpus == (first, Gpu(1, "GPU-bbbb-2", (7, 5), "Tesla T4"))
+
+
+def test_a_gpu_that_could_be_cut_up_and_is_not_is_whole() -> None:
+    _, gpus = read_gpus(FakeMigNvml({}))
+    assert gpus == (Gpu(0, "GPU-aaaa-1", (9, 0), "NVIDIA H200"), Gpu(1, "GPU-bbbb-2", (7, 5), "Tesla T4"))
+
+
+def test_instances_have_no_name_of_their_own_under_drivers_of_before_r470() -> None:
+    _, gpus = read_gpus(FakeMigNvml({0: [("GPU-aaaa-1", 3, 0)]}))
+    assert gpus[0].instances == (Instance("", 3, 0),)
 
 
 def test_driver_and_gpus_are_read_and_nvml_is_closed() -> None:
@@ -109,6 +181,11 @@ GPUS = (Gpu(0, "GPU-aaaa-1", (9, 0)), Gpu(1, "GPU-aabb-2", (9, 0)), Gpu(2, "GPU-
         ("GPU-aa", []),
         ("0,GPU-cccc", [0, 2]),
         ("MIG-GPU-aaaa-1/1/0", [0, 1, 2]),
+        ("0,GPU-aaaa", []),
+        ("GPU-cccc-3,2", []),
+        ("1,,2", [1]),
+        ("all", []),
+        ("gpu-aaaa-1", []),
     ],
 )
 def test_cuda_visible_devices_in_its_forms(visible: str | None, expected: list[int]) -> None:
@@ -143,3 +220,40 @@ def test_numbers_of_different_gpus_may_mean_any_while_the_fastest_comes_first(
 
 def test_numbers_of_equal_gpus_are_positions_in_any_order() -> None:
     assert visible_gpus(GPUS[:2], "1", None) == (GPUS[1:2], True)
+
+
+CUT = (
+    Gpu(0, "GPU-aaaa-1", (9, 0), mig=True, instances=(Instance("MIG-1111-a", 1, 0), Instance("MIG-1122-b", 2, 0))),
+    Gpu(1, "GPU-bbbb-2", (9, 0), mig=True, instances=(Instance("", 3, 0),)),
+    Gpu(2, "GPU-cccc-3", (9, 0)),
+    Gpu(3, "GPU-dddd-4", (9, 0), mig=True),
+)
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        (None, ["MIG-1111-a", "MIG-GPU-bbbb-2/3/0"]),
+        ("0", ["MIG-1111-a"]),
+        ("2", ["GPU-cccc-3"]),
+        ("2,0", ["MIG-1111-a"]),
+        ("3", []),
+        ("GPU-aaaa", ["MIG-1111-a"]),
+        ("MIG-1122-b", ["MIG-1122-b"]),
+        ("MIG-1111", ["MIG-1111-a"]),
+        ("MIG-11", []),
+        ("MIG-1122-b,MIG-1111-a", ["MIG-1122-b", "MIG-1111-a"]),
+        ("MIG-1122-b,MIG-1122-b", []),
+        ("MIG-GPU-aaaa-1/2/0", ["MIG-1122-b"]),
+        ("MIG-GPU-aaaa/2/0", ["MIG-1122-b"]),
+        ("MIG-GPU-aaaa-1/2/1", []),
+        ("MIG-GPU-bbbb-2/3/0", ["MIG-GPU-bbbb-2/3/0"]),
+        ("MIG-GPU-aaaa-1", []),
+    ],
+)
+def test_instances_are_named_in_both_spellings_and_hide_whole_gpus(visible: str | None, expected: list[str]) -> None:
+    gpus, in_order = visible_gpus(CUT, visible, None)
+    assert [gpu.uuid for gpu in gpus] == expected
+    assert in_order
+    # What is computed on is not cut up any further, and is as capable as the GPU it is of.
+    assert {(gpu.capability, gpu.mig, gpu.instances) for gpu in gpus} <= {((9, 0), False, ())}

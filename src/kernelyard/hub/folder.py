@@ -20,7 +20,7 @@ from kernelyard.formats.wanted import Wanted
 from kernelyard.hub.protocol import Hub, Revision, check_repo
 from kernelyard.hub.refs import Refs
 from kernelyard.hub.static import DirectoryReader, copy_verified
-from kernelyard.store import hash_file, open_regular
+from kernelyard.store import hash_files, open_regular
 
 __all__ = ["BrokenVariant", "FolderHub", "FolderVariant", "hash_tree", "hash_with", "list_files"]
 
@@ -204,7 +204,8 @@ def hash_tree(root: Path) -> dict[str, str]:
                 # As bytes in the notation of Python: the name itself cannot be printed.
                 what = f"a file's name is not UTF-8: {os.fsencode(path)!r}"
                 raise InputError("KY511", what, hint="rename or remove it", place=Place(str(root)))
-        return {path: hash_file(root / path) for path in paths}
+        digests = hash_files(root, ((path, (root / path).stat().st_size) for path in paths))
+        return {path: digests[path] for path in paths}
 
 
 def hash_with(algorithm: str, path: Path) -> str:

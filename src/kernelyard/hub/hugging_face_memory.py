@@ -13,7 +13,7 @@ from pathlib import Path
 from kernelyard.errors import KernelyardError
 from kernelyard.formats.fields import canonical_json, parse_json_object
 from kernelyard.hub.memory import Memory
-from kernelyard.hub.own_file import read_own, write_own
+from kernelyard.hub.own_file import read_in_layers, read_own, write_own
 from kernelyard.hub.tree import Listing
 
 __all__ = ["Kept", "Revisions"]
@@ -51,9 +51,19 @@ class Revisions:
         """Return what is kept of a revision; None for nothing."""
         path = self._path(repo, id_)
         try:
-            content = read_own(path)
-            if content is None:
-                return None
+            own = read_own(path)
+        except OSError:
+            own = None
+        found = () if own is None else (own,)
+        for content in (*found, *read_in_layers(path, self.root.parent)):
+            kept = self._parsed(path, content, repo, id_)
+            if kept is not None:
+                return kept
+        return None
+
+    @staticmethod
+    def _parsed(path: Path, content: bytes, repo: str, id_: str) -> Kept | None:
+        try:
             fields = parse_json_object(content, code="KY507", path=str(path))
             named = (fields.required("format", int), fields.required("kernel", str), fields.required("revision", str))
             if named != (_FORMAT, repo, id_):
@@ -62,7 +72,7 @@ class Revisions:
             if document is not None:
                 return Kept(document=document.encode())
             return Kept(listing=Listing.from_json(fields.table("listing"), path=str(path)))
-        except (OSError, KernelyardError):
+        except KernelyardError:
             # Lost, or of another program: the hub is asked again.
             return None
 

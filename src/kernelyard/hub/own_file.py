@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import stat
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
-from kernelyard.store import open_regular
+from kernelyard.store import Store, make_folder, open_regular
+from kernelyard.store.permissions import check_store
 
-__all__ = ["read_own", "write_own"]
+__all__ = ["read_in_layers", "read_own", "write_own"]
 
 
 def read_own(path: Path) -> bytes | None:
@@ -25,13 +27,33 @@ def read_own(path: Path) -> bytes | None:
         return file.read()
 
 
+def read_in_layers(path: Path, state: Path) -> Iterator[bytes]:
+    """Yield what the read-only layers of the store have in place of a file of this user.
+
+    Args:
+        path: The user's file.
+        state: The folder of all such files, which is ``state`` in a layer.
+
+    Raises:
+        EnvironmentProblemError: Others may write a layer (KY303).
+    """
+    for layer in Store.default().layers:
+        try:
+            with open_regular(layer / "state" / path.relative_to(state)) as file:
+                content = file.read()
+        except OSError:
+            continue
+        check_store(layer)
+        yield content
+
+
 def write_own(path: Path, content: bytes) -> None:
     """Write a file in one step, for this user alone; folders above it are made.
 
     Raises:
         OSError: It cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     aside = path.with_name(f".{uuid.uuid4().hex}")
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +14,12 @@ from kernelyard.hub import Hub, Revision
 from kernelyard.hub.folder import FolderHub
 from kernelyard.load.verified import VerifiedTree, content_key, verify_fetched, vouched_by
 from kernelyard.store import Store
+from kernelyard.store.locks import hold_folder
 
 __all__ = ["check_backends", "fetch_variant", "metadata_of"]
+
+#: The descriptors by which this process holds its variants.
+_held: dict[Path, int | None] = {}
 
 
 def fetch_variant(source: Hub, found: Revision, entry: VariantEntry, *, store: Store | None = None) -> VerifiedTree:
@@ -36,7 +41,7 @@ def fetch_variant(source: Hub, found: Revision, entry: VariantEntry, *, store: S
             source.fetch_file(found, entry.name, file, folder / file.path)
 
     by = _vouched(source, entry)
-    path = (store or Store.default()).provide("variants", content_key(entry), fill)
+    path = _provide(store or Store.default(), content_key(entry), fill)
     return replace(verify_fetched(path, entry), verification=by)
 
 
@@ -79,6 +84,21 @@ def check_backends(metadata: Metadata, facts: Facts, place: Place) -> None:
             hint="tell the owner of the kernel",
             place=place,
         )
+
+
+def _provide(store: Store, key: str, fill: Callable[[Path], None]) -> Path:
+    """Return a variant's folder, which `cache gc` leaves alone for as long as this process lives."""
+    while True:
+        path = store.provide("variants", key, fill)
+        if path in _held or not path.is_relative_to(store.root):
+            return path
+        try:
+            _held[path] = hold_folder(path)
+        except FileNotFoundError:
+            continue  # removed at this very moment
+        except OSError:
+            _held[path] = None
+        return path
 
 
 def _vouched(source: Hub, entry: VariantEntry) -> str:

@@ -11,9 +11,9 @@ import logging
 import os
 import re
 import shutil
-import stat
 import time
-import uuid
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from kernelyard.formats.index import Index
 from kernelyard.formats.wanted import Wanted
 from kernelyard.hub import Hub, Revision
 from kernelyard.hub.memory import Memory
+from kernelyard.hub.own_file import read_in_layers, read_own, write_own
 from kernelyard.hub.refs import Refs
 from kernelyard.store import Store, open_regular
 
@@ -47,6 +48,16 @@ class Recalled:
 
     revision: Revision
     is_fresh: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    revision: str
+    ref: str | None
+    index: str | None
+    variants: tuple[str, ...]
+    withdrawn: str | None
+    asked: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,34 +88,55 @@ class Remembered:
             source: The hub.
             within_s: How old an answer may be to be fresh, in seconds.
         """
+        found = [one for one in map(self._parsed, self._contents()) if one is not None]
+        if not found:
+            return None
+        # A layer may be newer than what this user was told once.
+        answer = max(found, key=lambda one: one.asked)
         try:
-            with open_regular(self.path) as file:
-                found = os.fstat(file.fileno())
-                # In a folder that users share a file may be somebody else's.
-                if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-                    return None
-                fields = parse_json_object(file.read(), code="KY507", path=str(self.path))
-            asked = fields.required("format", int), fields.required("kernel", str), fields.required("wanted", str)
-            if asked != (_FORMAT, self.repo, str(self.wanted)):
-                return None
-            id_, ref = fields.required("revision", str), fields.optional("ref", str)
-            held = fields.required("variants", list)
-            digest = fields.optional("index", str)
-            if digest is None:
-                # Known by nothing but its id; what was read of that the hub keeps itself.
-                revision = source.read(Refs(self.repo), id_, ref)
-            else:
-                document = _read_index(id_, digest)
-                index = Index.from_json(document, path=f"index of {self.repo}")
-                revision = Revision(self.repo, id_, ref, index, document)
-            revision = replace(revision, withdrawn=fields.optional("withdrawn", str))
-            age_s = time.time() - fields.required("asked", int)
+            revision = self._revision(source, answer)
         except (OSError, KernelyardError):
             # Lost, or of another program: the hub is asked again.
             return None
-        variants = tuple(entry for entry in revision.index.variants if entry.name in held)
-        revision = replace(revision, index=replace(revision.index, variants=variants))
-        return Recalled(revision, is_fresh=self.wanted.revision == id_ or 0 <= age_s < within_s)
+        age_s = time.time() - answer.asked
+        return Recalled(revision, is_fresh=self.wanted.revision == revision.id or 0 <= age_s < within_s)
+
+    def _contents(self) -> Iterator[bytes]:
+        with suppress(OSError):
+            own = read_own(self.path)
+            if own is not None:
+                yield own
+        yield from read_in_layers(self.path, _state())
+
+    def _parsed(self, content: bytes) -> _Answer | None:
+        try:
+            fields = parse_json_object(content, code="KY507", path=str(self.path))
+            asked = fields.required("format", int), fields.required("kernel", str), fields.required("wanted", str)
+            if asked != (_FORMAT, self.repo, str(self.wanted)):
+                return None
+            return _Answer(
+                revision=fields.required("revision", str),
+                ref=fields.optional("ref", str),
+                index=fields.optional("index", str),
+                variants=tuple(fields.required("variants", list)),
+                withdrawn=fields.optional("withdrawn", str),
+                asked=fields.required("asked", int),
+            )
+        except KernelyardError:
+            return None
+
+    def _revision(self, source: Hub, answer: _Answer) -> Revision:
+        id_, ref = answer.revision, answer.ref
+        if answer.index is None:
+            # Known by nothing but its id; what was read of that the hub keeps itself.
+            revision = source.read(Refs(self.repo), id_, ref)
+        else:
+            document = _read_index(id_, answer.index)
+            index = Index.from_json(document, path=f"index of {self.repo}")
+            revision = Revision(self.repo, id_, ref, index, document)
+        variants = tuple(entry for entry in revision.index.variants if entry.name in answer.variants)
+        index = replace(revision.index, variants=variants)
+        return replace(revision, index=index, withdrawn=answer.withdrawn)
 
     def keep(self, found: Revision) -> None:
         """Keep an answer, with the index that was published."""
@@ -122,14 +154,10 @@ class Remembered:
             "withdrawn": found.withdrawn,
             "asked": int(time.time()),
         }
-        aside = self.path.with_name(f".{uuid.uuid4().hex}")
         try:
             if document is not None and digest is not None:
                 Store.default().provide("indexes", digest, partial(_write_index, document))
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            aside.write_bytes(canonical_json(content))
-            aside.chmod(0o600)
-            aside.replace(self.path)
+            write_own(self.path, canonical_json(content))
         except (OSError, KernelyardError) as error:
             # A read-only home or store is no reason not to load a kernel.
             _logger.debug("the revision of %s cannot be kept: %s", self.repo, error)
@@ -142,7 +170,11 @@ def forget(source: Hub, repo: str) -> None:
 
 def _folder(source: Hub, repo: str) -> Path:
     name = hashlib.sha256(f"{source.location}\n{repo}".encode()).hexdigest()[:32]
-    return Memory.default().root.parent / "versions" / name
+    return _state() / "versions" / name
+
+
+def _state() -> Path:
+    return Memory.default().root.parent
 
 
 def freshness() -> float:
@@ -167,7 +199,10 @@ def freshness() -> float:
 def _read_index(id_: str, digest: str) -> bytes:
     if not _DIGEST.fullmatch(digest) or (_DIGEST.fullmatch(id_) and id_ != digest):
         raise InputError("KY507", "not the digest of an index")
-    with open_regular(Store.default().path("indexes", digest) / "index.json") as file:
+    folder = Store.default().get("indexes", digest)
+    if folder is None:
+        raise FileNotFoundError(digest)
+    with open_regular(folder / "index.json") as file:
         document = file.read()
     if hashlib.sha256(document).hexdigest() != digest:
         raise InputError("KY507", "not the index that was kept")

@@ -9,12 +9,15 @@ from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
-from kernelyard.errors import Place, VerificationError
+from kernelyard.errors import EnvironmentProblemError, Place, VerificationError
 from kernelyard.formats.digest import UNHASHED, tree_digest
 from kernelyard.formats.index import VariantEntry
 from kernelyard.formats.metadata import Metadata
-from kernelyard.hub.folder import FolderVariant, hash_tree, hash_with
+from kernelyard.hub.folder import FolderVariant, hash_with
+from kernelyard.load.stamps import hashed
+from kernelyard.load.survey import Signature, signature, survey, unsafe
 from kernelyard.store import hash_file, open_regular
+from kernelyard.store.permissions import is_trusted
 
 __all__ = ["VerifiedTree", "content_key", "verify_fetched", "verify_folder", "vouched_by"]
 
@@ -29,14 +32,16 @@ class VerifiedTree:
     Attributes:
         root: The folder, absolute and without symbolic links.
         files: Relative POSIX path -> sha256.
-        verification: What vouches for the files: ``hub-index``, ``lock``, ``digest``, or nothing: ``unverified-local``.
+        verification: What vouches for the files: ``hub-index``, ``digest``, or nothing: ``unverified-local``.
         way_out: What the user can do if a file is another one, as a sentence.
+        seen: By what a change since would be noticed; None where that takes hashing again.
     """
 
     root: Path
     files: Mapping[str, str]
     verification: str
     way_out: str
+    seen: Mapping[str, Signature] | None = None
 
     @cached_property
     def identity(self) -> str:
@@ -59,13 +64,15 @@ class VerifiedTree:
         return content
 
     def check(self, path: str) -> Path:
-        """Hash a file again and return where it is, for what must be opened by its path.
+        """Return where a file is, for what must be opened by its path; hashed again unless it is as it was seen.
 
         Raises:
             VerificationError: Its bytes are not those that were verified (KY602).
         """
         file = self.root / path
         try:
+            if self._is_as_seen(path):
+                return file
             found = hash_file(file)
         except OSError as error:
             raise self._differs(path, f"cannot be read any more: {error.strerror or error}") from error
@@ -74,11 +81,13 @@ class VerifiedTree:
         return file
 
     def check_libraries(self) -> None:
-        """Hash every ELF file again: opening one of them makes the dynamic linker open others beside it.
+        """Check every ELF file again: opening one of them makes the dynamic linker open others beside it.
 
         Raises:
             VerificationError: One is not what was verified, or was added to a folder that is vouched for (KY602).
         """
+        if self.seen is not None and survey(self.root) == self.seen:
+            return
         for path in self.files:
             if _is_elf(self.root / path):
                 self.check(path)
@@ -86,6 +95,12 @@ class VerifiedTree:
             for path in _all_files(self.root):
                 if path not in self.files and _is_elf(self.root / path):
                     raise self._differs(path, "was added since the kernel was verified")
+
+    def _is_as_seen(self, path: str) -> bool:
+        if self.seen is None:
+            return False
+        with open_regular(self.root / path) as file:
+            return signature(os.fstat(file.fileno())) == self.seen[path]
 
     def _differs(self, path: str, what: str) -> VerificationError:
         return _error(self.root, path, what, self.way_out)
@@ -101,40 +116,50 @@ def content_key(entry: VariantEntry) -> str:
     return sha256(lines.encode()).hexdigest()
 
 
-def verify_fetched(
-    root: Path, entry: VariantEntry, *, by: str = "the index of the hub", verification: str = "hub-index"
-) -> VerifiedTree:
-    """Hash all files of a variant in the store against the hub's index, or what else names them.
-
-    Args:
-        root: The folder.
-        entry: The variant, with all its files.
-        by: What names them, for messages.
-        verification: What vouches for them then (:attr:`VerifiedTree.verification`).
+def verify_fetched(root: Path, entry: VariantEntry) -> VerifiedTree:
+    """Hold all files of a variant in the store against the hub's index.
 
     Raises:
         VerificationError: A file is missing, is another one, or does not belong there (KY602).
+        EnvironmentProblemError: Another user may write a file (KY303).
     """
     way_out = f"delete the folder {root} and load the kernel again"
     expected = {file.path: file.sha256 for file in entry.files}
-    _compare(root, expected, hash_tree(root), by, way_out)
+    real = root.resolve()
+    found = hashed(real)
+    _compare(root, expected, found.digests, "the index of the hub", way_out)
+    if found.seen is None:
+        _check_odd(root, way_out)
+    return VerifiedTree(real, expected, "hub-index", way_out, found.seen)
+
+
+def _check_odd(root: Path, way_out: str) -> None:
+    """Look closer at a folder of the store that is not as one should be; bytecode and further names do no harm."""
     linked = next((path for path in sorted(root.rglob("*")) if path.is_symlink()), None)
     if linked is not None:
         raise _error(root, linked.relative_to(root).as_posix(), "is a link, which the store has none of", way_out)
-    return VerifiedTree(root.resolve(), expected, verification, way_out)
+    found = unsafe(root)
+    if found is not None and not is_trusted(root):
+        path, why = found
+        raise EnvironmentProblemError(
+            "KY303",
+            f"this file of a kernel {why}",
+            hint=f"chmod -R go-w {root}, or {way_out}",
+            place=Place(str(path)),
+        )
 
 
 def verify_folder(variant: FolderVariant) -> VerifiedTree:
-    """Hash all files of a variant in a folder of the user, against its ``metadata.json`` where that has a digest.
+    """Hold all files of a variant in a folder of the user against its ``metadata.json`` where that has a digest.
 
     Raises:
         VerificationError: It has one, and a file differs from it (KY602).
         EnvironmentProblemError: A file cannot be read (KY511).
     """
-    files = hash_tree(variant.path)
-    by = vouched_by(variant, files)
+    found = hashed(variant.path)
+    by = vouched_by(variant, found.digests)
     way_out = _REBUILD if by == "digest" else "start a new Python process to load the folder as it is now"
-    return VerifiedTree(variant.path, files, by, way_out)
+    return VerifiedTree(variant.path, found.digests, by, way_out, found.seen)
 
 
 def vouched_by(variant: FolderVariant, files: Mapping[str, str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelyard.store.entries import LAYERED, Entry, Store
-from kernelyard.store.files import absolute_path, hash_file, hash_files, open_regular, writing
+from kernelyard.store.files import absolute_path, hash_file, hash_files, make_folder, open_regular, writing
 
 __all__ = [
     "LAYERED",
@@ -12,6 +12,7 @@ __all__ = [
     "absolute_path",
     "hash_file",
     "hash_files",
+    "make_folder",
     "open_regular",
     "writing",
 ]

@@ -21,7 +21,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from kernelyard.errors import EnvironmentProblemError, Place
-from kernelyard.store.files import absolute_path, writing
+from kernelyard.store.files import absolute_path, make_folder, writing
 from kernelyard.store.permissions import check_store
 
 __all__ = ["LAYERED", "Entry", "Store"]
@@ -137,7 +137,7 @@ class Store:
                     "KY302", f"no entry of the store, for it is {what}", hint="remove it", place=Place(str(final))
                 )
             for folder in (final.parent, self.root / "aside", self.root / "locks"):
-                _make(folder)
+                make_folder(folder)
         lock = self.root / "locks" / sha256(f"{kind}/{key}".encode()).hexdigest()[:32]
 
         def tell() -> None:
@@ -171,7 +171,7 @@ class Store:
         from kernelyard.store.locks import nobody_holds
 
         with writing(self.root):
-            _make(self.root / "aside")
+            make_folder(self.root / "aside")
             aside = self.root / "aside" / uuid.uuid4().hex
             try:
                 with nobody_holds(entry.path) as free:
@@ -238,18 +238,6 @@ def _names(folder: Path) -> list[str]:
         return sorted(os.listdir(folder))  # noqa: PTH208 - names are wanted
     except OSError:
         return []
-
-
-def _make(folder: Path) -> None:
-    """Make a folder and those above it, writable for this user alone, whatever the umask says."""
-    try:
-        folder.mkdir(0o755)
-    except FileNotFoundError:
-        _make(folder.parent)
-        _make(folder)
-    except FileExistsError:
-        if not folder.is_dir():
-            raise
 
 
 def _seal(folder: Path, *, to_disk: bool) -> None:

@@ -13,7 +13,7 @@ from typing import IO
 
 from kernelyard.errors import EnvironmentProblemError, InputError, Place
 
-__all__ = ["absolute_path", "hash_file", "hash_files", "open_regular", "writing"]
+__all__ = ["absolute_path", "hash_file", "hash_files", "make_folder", "open_regular", "writing"]
 
 _CHUNK = 1 << 20
 #: Below so many bytes threads cost more than they save: a processor hashes this in 2 ms, a thread starts in 0.1 ms.
@@ -107,6 +107,22 @@ def _processors() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it where they are missing, writable for this user alone, whatever the umask says.
+
+    Raises:
+        OSError: It cannot be made, or is something else.
+    """
+    try:
+        folder.mkdir(0o755)
+    except FileNotFoundError:
+        make_folder(folder.parent)
+        make_folder(folder)
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 from kernelyard.errors import EnvironmentProblemError, Place
 from kernelyard.store.files import absolute_path
 
-__all__ = ["check_store", "is_trusted", "others_may_write", "owners"]
+__all__ = ["check_store", "is_trusted", "others_may_write", "owners", "unsafe_above"]
 
 _ROOT = 0
 #: Outside of a user namespace all users are mapped, 4 thousand million; in one, some thousands.
@@ -29,7 +29,23 @@ def check_store(root: Path) -> None:
     """
     if not hasattr(os, "getuid"):  # pragma: no cover - Windows keeps the folders of a user to themselves
         return
-    real = root.resolve()
+    found = unsafe_above(root.resolve())
+    if found is not None and not is_trusted(root):
+        path, why, cure = found
+        raise EnvironmentProblemError(
+            "KY303",
+            f"the store in {root} is not safe: this folder {why}",
+            hint=f"{cure}; or, if you trust all who can write there, set KERNELYARD_TRUST_STORE={root}",
+            place=Place(str(path)),
+        )
+
+
+def unsafe_above(real: Path) -> tuple[Path, str, str] | None:
+    """Return the first of a folder and those above it that others can write, how, and what to do; None if none is.
+
+    Args:
+        real: The folder, without symbolic links.
+    """
     mine = owners()
     for path in (real, *real.parents):
         try:
@@ -37,16 +53,11 @@ def check_store(root: Path) -> None:
         except (FileNotFoundError, NotADirectoryError, PermissionError):
             continue
         # In a folder with the sticky bit, such as /tmp, others cannot move away what is ours.
-        sticky = path != real and found.st_mode & stat.S_ISVTX
-        why = others_may_write(found, mine, is_sticky=bool(sticky))
-        if why is not None and not is_trusted(root):
-            raise EnvironmentProblemError(
-                "KY303",
-                f"the store in {root} is not safe: this folder {why}",
-                hint=f"{_cure(path, found, mine)}; or, if you trust all who can write there, "
-                f"set KERNELYARD_TRUST_STORE={root}",
-                place=Place(str(path)),
-            )
+        why = others_may_write(found, mine, is_sticky=path != real and bool(found.st_mode & stat.S_ISVTX))
+        if why is not None:
+            own = found.st_uid in mine
+            return path, why, f"chmod go-w {path}" if own else "point KERNELYARD_CACHE to a folder of your own"
+    return None
 
 
 def is_trusted(path: Path) -> bool:
@@ -108,9 +119,3 @@ def _unmapped() -> int | None:
         return int(Path("/proc/sys/kernel/overflowuid").read_text("ascii"))
     except (OSError, ValueError):
         return None
-
-
-def _cure(path: Path, found: os.stat_result, mine: frozenset[int]) -> str:
-    if found.st_uid not in mine:
-        return "point KERNELYARD_CACHE to a folder of your own"
-    return f"chmod go-w {path}"

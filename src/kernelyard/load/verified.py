@@ -32,7 +32,7 @@ class VerifiedTree:
     Attributes:
         root: The folder, absolute and without symbolic links.
         files: Relative POSIX path -> sha256.
-        verification: What vouches for the files: ``hub-index``, ``digest``, or nothing: ``unverified-local``.
+        verification: What vouches for the files: ``hub-index``, ``lock``, ``digest``, or nothing: ``unverified-local``.
         way_out: What the user can do if a file is another one, as a sentence.
         seen: By what a change since would be noticed; None where that takes hashing again.
     """
@@ -116,8 +116,16 @@ def content_key(entry: VariantEntry) -> str:
     return sha256(lines.encode()).hexdigest()
 
 
-def verify_fetched(root: Path, entry: VariantEntry) -> VerifiedTree:
-    """Hold all files of a variant in the store against the hub's index.
+def verify_fetched(
+    root: Path, entry: VariantEntry, *, by: str = "the index of the hub", verification: str = "hub-index"
+) -> VerifiedTree:
+    """Hold all files of a variant in the store against the hub's index, or what else names them.
+
+    Args:
+        root: The folder.
+        entry: The variant, with all its files.
+        by: What names them, for messages.
+        verification: What vouches for them then (:attr:`VerifiedTree.verification`).
 
     Raises:
         VerificationError: A file is missing, is another one, or does not belong there (KY602).
@@ -127,10 +135,10 @@ def verify_fetched(root: Path, entry: VariantEntry) -> VerifiedTree:
     expected = {file.path: file.sha256 for file in entry.files}
     real = root.resolve()
     found = hashed(real)
-    _compare(root, expected, found.digests, "the index of the hub", way_out)
+    _compare(root, expected, found.digests, by, way_out)
     if found.seen is None:
         _check_odd(root, way_out)
-    return VerifiedTree(real, expected, "hub-index", way_out, found.seen)
+    return VerifiedTree(real, expected, verification, way_out, found.seen)
 
 
 def _check_odd(root: Path, way_out: str) -> None:

@@ -17,6 +17,7 @@ from kernelyard.formats import metadata as file_format
 from kernelyard.formats.wanted import Wanted
 from kernelyard.hub import Hub, Revision, open_hub
 from kernelyard.hub.folder import FolderHub
+from kernelyard.hub.offline import offline_variable
 from kernelyard.hub.protocol import check_repo
 from kernelyard.load.attempts import Attempt, first_success
 from kernelyard.load.depends import Chain
@@ -28,7 +29,7 @@ from kernelyard.load.loaded import RepoInfo, load_tree
 from kernelyard.load.overrides import VARIABLE, local_override
 from kernelyard.load.redirect import Redirect, known_redirect, redirect_at, redirect_of
 from kernelyard.load.remembered import freshness
-from kernelyard.load.resolve import Choice, Terms, at, resolve
+from kernelyard.load.resolve import Choice, OfflineError, Terms, at, resolve
 from kernelyard.load.rules import Verdict
 from kernelyard.load.trust import check_consent, check_evidence, check_local, check_variant
 from kernelyard.load.verified import VerifiedTree, content_key
@@ -118,7 +119,7 @@ def choices(request: Request, *, or_refused: bool = False) -> Iterator[tuple[Hub
             the one that it has become, is not trusted; an InputError where that one has moved as well (KY614).
     """
     source, repo, wanted = open_hub(request.hub), check_repo(request.repo), request.wanted
-    check_consent(source, repo, request.trust, refresh=request.refresh)
+    _check_consent(source, repo, request)
     moved = None if request.refresh else known_redirect(source, repo, wanted, freshness())
     if moved is None:
         try:
@@ -149,9 +150,11 @@ def needed_by(source: Hub, found: Revision, verdict: Verdict, request: Request) 
         return [], chain
     place = f"{entry.name}/metadata.json of {at(found)}"
     with tempfile.TemporaryDirectory() as folder:
-        destination = Path(folder, "metadata.json")
-        source.fetch_file(found, entry.name, file, destination)
-        metadata = file_format.Metadata.from_json(destination.read_bytes(), path=place)
+        path = (Store.default().get("variants", content_key(entry)) or Path(folder)) / "metadata.json"
+        if not path.is_file():
+            path = Path(folder, "metadata.json")
+            source.fetch_file(found, entry.name, file, path)
+        metadata = file_format.Metadata.from_json(path.read_bytes(), path=place)
     return Metadata.of(metadata, path=place).kernel_depends, chain
 
 
@@ -227,7 +230,7 @@ def _moved_instead(source: Hub, repo: str, wanted: Wanted, error: KernelyardErro
 
 def _follow(request: Request, source: Hub, moved: Redirect, *, or_refused: bool) -> Iterator[tuple[Hub, Choice]]:
     _tell_once(f"{request.repo} has moved to {moved.repo}; ask for that one from now on")
-    check_consent(source, moved.repo, request.trust, refresh=request.refresh)
+    _check_consent(source, moved.repo, request)
     wanted = Wanted(revision=moved.revision)
     found = resolve(source, moved.repo, wanted, request.terms, refresh=request.refresh, or_refused=or_refused)
     for choice in found:
@@ -236,6 +239,15 @@ def _follow(request: Request, source: Hub, moved: Redirect, *, or_refused: bool)
             what = f"{request.repo} has moved to {moved.repo}, and that to {again.repo}"
             raise InputError("KY614", what, hint=f"ask for {again.repo}", place=Place(source.location))
         yield source, choice
+
+
+def _check_consent(source: Hub, repo: str, request: Request) -> None:
+    try:
+        check_consent(source, repo, request.trust, refresh=request.refresh)
+    except EnvironmentProblemError as error:
+        if offline_variable() is None:
+            raise
+        raise OfflineError.of(error) from None
 
 
 def _tell_once(what: str, level: int = logging.WARNING) -> None:

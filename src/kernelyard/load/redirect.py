@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 import tempfile
 import time
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ __all__ = ["STATUS", "Redirect", "known_redirect", "redirect_at", "redirect_of"]
 
 STATUS = "kernel-status.toml"
 _FORMAT = 1
+_ID = re.compile(r"[0-9a-f]{4,64}", re.ASCII)
 _logger = logging.getLogger("kernelyard.load")
 
 
@@ -101,7 +103,7 @@ def redirect_at(source: Hub, repo: str, wanted: Wanted) -> Redirect | None:
     for ref in _refs(wanted):
         text = _ask(source, repo, ref)
         if text is not None:
-            _Kept.of(source, repo, ref).write(text)
+            _Kept.of(source, repo, f"ref {ref}").write(text)
             return Redirect.parse(text, place=_place(source, repo, ref))
     return None
 
@@ -118,13 +120,16 @@ def known_redirect(source: Hub, repo: str, wanted: Wanted, within_s: float | Non
     if source.is_local:
         return None
     for ref in _refs(wanted):
-        text, _ = _Kept.of(source, repo, ref).read(within_s)
+        text, _ = _Kept.of(source, repo, f"ref {ref}").read(within_s)
         if text is not None:
             return Redirect.parse(text, place=_place(source, repo, ref))
     return None
 
 
 def _refs(wanted: Wanted) -> tuple[str, ...]:
+    """Return the branches and tags at which a kernel may say that it has moved; none for who wants certain bytes."""
+    if _ID.fullmatch(wanted.revision or ""):
+        return ()
     asked = wanted.revision or (f"v{wanted.version}" if wanted.version is not None else "main")
     return tuple(dict.fromkeys((asked, "main")))
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from kernelyard.errors import EnvironmentProblemError, KernelyardError
+from kernelyard.errors import EnvironmentProblemError, KernelyardError, MissingError
 from kernelyard.formats.wanted import Wanted
 from kernelyard.hub import Hub, Revision
 from kernelyard.hub.folder import BrokenVariant
@@ -18,7 +18,7 @@ from kernelyard.load.rules import Candidate, Verdict
 from kernelyard.load.system import describe_system
 from kernelyard.load.unusable import refusal, without_code
 
-__all__ = ["Choice", "OfflineError", "Terms", "at", "best", "judged", "resolve"]
+__all__ = ["Choice", "OfflineError", "Terms", "UnknownError", "at", "best", "judged", "resolve"]
 
 _logger = logging.getLogger("kernelyard.load")
 #: Hubs of which a warning has told that they cannot be reached.
@@ -27,7 +27,16 @@ _lock = threading.Lock()
 
 
 class OfflineError(EnvironmentProblemError, FileNotFoundError, ValueError):
-    """What is asked for is not here, and no hub may be asked (KY532); also a FileNotFoundError and a ValueError."""
+    """What is asked for is not here, and no hub may be asked; also a FileNotFoundError and a ValueError."""
+
+    @classmethod
+    def of(cls, error: EnvironmentProblemError) -> OfflineError:
+        """Return an error of a hub that may not be asked as one of these."""
+        return cls(error.code, error.what, hint=error.hint, place=error.place)
+
+
+class UnknownError(MissingError, ValueError):
+    """The hub has no such kernel, version or revision (KY501); also a FileNotFoundError and a ValueError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +165,11 @@ def _remembered_or_asked(source: Hub, repo: str, wanted: Wanted, terms: Terms, *
             return
     try:
         yield from (choice for choice in _asked(source, repo, wanted, terms) if choice.revision.id != given)
+    except MissingError as error:
+        raise UnknownError(error.code, error.what, hint=error.hint, place=error.place) from None
     except EnvironmentProblemError as error:
         if error.code == "KY532":
-            raise OfflineError(error.code, error.what, hint=error.hint, place=error.place) from None
+            raise OfflineError.of(error) from None
         if kept is None or given is not None or error.code != "KY502":
             raise
         _warn_once(source.location, f"{error.what}; taken is what was there before: {at(kept.revision)}")

@@ -69,7 +69,7 @@ def is_path(repo_or_path: str | Path) -> bool:
     try:
         check_repo(repo_or_path)
     except InputError:
-        return Path(repo_or_path).expanduser().is_dir()
+        return True
     return False
 
 

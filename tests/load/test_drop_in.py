@@ -1,0 +1,237 @@
+"""Programs that load kernels by the package `kernels` run with `import kernelyard as kernels`."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import kernelyard as kernels
+from kernelyard.errors import KernelyardError
+
+MakeVariant = Callable[..., Path]
+
+#: A program for `kernels` 0.17.2, with what its release notes and documentation have of loading.
+PROGRAM = """
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import kernelyard as kernels
+from kernelyard import (
+    LoadedKernel,
+    Metadata,
+    RepoInfo,
+    VariantAccepted,
+    VariantRejected,
+    get_kernel,
+    get_kernel_variants,
+    get_loaded_kernels,
+    get_local_kernel,
+    has_kernel,
+    install_kernel,
+)
+
+
+def describe(loaded: LoadedKernel) -> str:
+    metadata: Metadata = loaded.metadata
+    info: RepoInfo | None = loaded.repo_info
+    where = f"{info.repo_id}@{info.revision[:7]}" if info is not None else "here"
+    backend = metadata.backend.backend_type
+    assert backend is kernels.Backend.from_str(str(backend))
+    depends: list[str] = metadata.python_depends
+    return f"{metadata.name.python_name} {metadata.version} {metadata.license} {where} {backend} {depends}"
+
+
+def report(repo: str) -> list[str]:
+    lines: list[str] = []
+    for decision in get_kernel_variants(repo, version=1):
+        if isinstance(decision, VariantAccepted):
+            lines.append(f"{decision.variant.variant_str}: compatible")
+        elif isinstance(decision, VariantRejected):
+            lines.append(f"{decision.variant.variant_str}: rejected ({decision.reason})")
+    return lines
+
+
+def main(repo: str) -> None:
+    if not has_kernel(repo, version=1, backend="cpu"):
+        raise SystemExit("no kernel")
+    kernel: ModuleType = get_kernel(
+        repo, version=1, backend="cpu", user_agent={"app": "1"}, trust_remote_code=[repo], check_arch=True
+    )
+    assert kernel.twice(21) == 42
+    # The order of the arguments of 0.16.
+    assert get_kernel(repo, "v1") is kernel
+    assert get_kernel(repo, None, 1, "cpu", "app/1", True) is kernel
+    path: Path = install_kernel(repo, revision="v1", backend="cpu", local_files_only=False)
+    assert get_local_kernel(path, "cpu") is get_local_kernel(str(path), backend="cpu")
+    print("\\n".join([*report(repo), *map(describe, get_loaded_kernels())]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
+"""
+
+
+@pytest.fixture
+def hub(
+    tmp_path: Path, make_variant: MakeVariant, publish: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A folder that is a hub with `org/my-gray`, whose `v1` has a variant that runs here and one that does not."""
+    make_variant(name="torch-tpu", backend="tpu")
+    publish(make_variant().parent, "org/my-gray")
+    monkeypatch.setenv("KERNELYARD_HUB", str(tmp_path / "hub"))
+    return tmp_path / "hub"
+
+
+def test_a_program_for_that_package_runs(tmp_path: Path, hub: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    environment = {**os.environ, "KERNELYARD_CACHE": str(tmp_path / "other"), "KERNELYARD_HUB": str(hub)}
+    done = subprocess.run(
+        [sys.executable, program, "org/my-gray"], capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    accepted, rejected, loaded = done.stdout.splitlines()
+    assert accepted == "torch-universal: compatible"
+    assert rejected.startswith("torch-tpu: rejected (")
+    assert loaded.startswith("my_gray 1 MIT org/my-gray@")
+    assert loaded.endswith(" cpu []")
+
+
+@pytest.mark.slow
+def test_a_type_checker_knows_all_of_it(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.stdout == "Success: no issues found in 1 source file\n", done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", sorted(set(kernels.__all__)))
+def test_every_name_is_there_and_documented(name: str) -> None:
+    assert inspect.getdoc(getattr(kernels, name))
+    assert name in dir(kernels)
+
+
+@pytest.mark.parametrize("name", ["kernelize", "Mode", "LayerRepository", "use_kernel_forward_from_hub", "Benchmark"])
+def test_layers_are_said_to_come_later(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"kernelyard has no '{name}' yet"):
+        getattr(kernels, name)
+    assert not hasattr(kernels, name)
+    with pytest.raises(AttributeError, match="has no attribute 'no_such_name'"):
+        kernels.no_such_name  # noqa: B018
+
+
+def test_the_package_is_marked_as_typed() -> None:
+    assert (Path(kernels.__file__).parent / "py.typed").is_file()
+
+
+Call = Callable[[], object]
+
+
+@pytest.mark.parametrize(
+    ("call", "builtin", "code"),
+    [
+        (lambda: kernels.get_kernel("org/my-gray"), ValueError, "KY505"),
+        (lambda: kernels.get_kernel("org/my-gray", version=1, revision="v1"), ValueError, "KY505"),
+        (lambda: kernels.has_kernel("org/my-gray"), ValueError, "KY505"),
+        (lambda: kernels.get_kernel("org/my-gray", version=0), ValueError, "KY501"),
+        (lambda: kernels.has_kernel("org/my-gray", version=0), ValueError, "KY501"),
+        (lambda: kernels.get_kernel_variants("org/my-gray", version=0), ValueError, "KY501"),
+        (lambda: kernels.get_kernel("org/my-gray", revision="gone"), FileNotFoundError, "KY501"),
+        (lambda: kernels.get_kernel("org/gone", version=1), OSError, "KY501"),
+        (lambda: kernels.get_kernel("org/my-gray", version=1, backend="dsp"), ValueError, "KY606"),
+        (lambda: kernels.get_kernel("org/other", version=1), FileNotFoundError, "KY601"),
+        (lambda: kernels.get_kernel("org/other", version=1, backend="cuda"), ValueError, "KY601"),
+        (lambda: kernels.get_kernel("org/needy", version=1), ImportError, "KY609"),
+        (lambda: kernels.get_kernel("org/broken", version=1), ImportError, "KY604"),
+        (lambda: kernels.get_local_kernel("/no/such/folder"), FileNotFoundError, "KY607"),
+        (lambda: kernels.get_kernel_dep("org/my-gray"), RuntimeError, "KY613"),
+        (lambda: kernels.install_kernel("org/other", version=1), FileNotFoundError, "KY601"),
+        (lambda: kernels.Metadata.from_bytes(b"{}"), ValueError, "KY212"),
+        (lambda: kernels.Backend.from_str("dsp"), ValueError, "KY606"),
+    ],
+)
+def test_what_goes_wrong_is_caught_as_that_package_s_errors_are(
+    call: Call,
+    builtin: type[Exception],
+    code: str,
+    *,
+    hub: Path,
+    make_variant: MakeVariant,
+    publish: Callable[..., str],
+) -> None:
+    publish(make_variant("other", name="torch-tpu", backend="tpu").parent, "org/other")
+    publish(make_variant("broken", files={"__init__.py": "raise OSError\n"}).parent, "org/broken")
+    needy = make_variant("needy")
+    metadata = json.loads((needy / "metadata.json").read_bytes())
+    (needy / "metadata.json").write_text(json.dumps({**metadata, "python-depends": ["no-such-package-here"]}))
+    publish(needy.parent, "org/needy")
+    with pytest.raises(builtin) as caught:
+        call()
+    assert isinstance(caught.value, KernelyardError)
+    assert caught.value.code == code
+    assert hub.is_dir()
+
+
+def test_has_kernel_is_false_only_where_no_variant_fits(
+    hub: Path, make_variant: MakeVariant, publish: Callable[..., str]
+) -> None:
+    publish(make_variant("other", name="torch-tpu", backend="tpu").parent, "org/other")
+    assert kernels.has_kernel("org/my-gray", version=1)
+    assert kernels.has_kernel("org/my-gray", "v1", None, "cpu")
+    assert not kernels.has_kernel("org/other", version=1)
+    assert kernels.get_loaded_kernels() == []
+    assert not (hub.parent / "store").exists()
+
+
+def test_the_metadata_of_a_file_is_read_alone(make_variant: MakeVariant) -> None:
+    variant = make_variant(needs=[{"repo-id": "org/base", "revision": "v2"}])
+    read = kernels.Metadata.read_from_file(str(variant / "metadata.json"))
+    assert read == kernels.Metadata.from_bytes((variant / "metadata.json").read_bytes())
+    assert (read.name, read.name.python_name, read.version) == ("my-gray", "my_gray", 1)
+    assert (str(read.backend.backend_type), repr(read.backend.backend_type)) == ("cpu", "Backend.CPU")
+    assert [str(needed) for needed in read.kernel_depends] == ["org/base (revision 'v2')"]
+    with pytest.raises(OSError, match="No such file"):
+        kernels.Metadata.read_from_file(variant / "gone.json")
+
+
+def test_variants_of_folders_are_told_of_as_well(make_variant: MakeVariant, tmp_path: Path) -> None:
+    make_variant(name="torch-tpu", backend="tpu")
+    broken = make_variant(name="torch-cuda", backend="cuda")
+    (broken / "metadata.json").unlink()
+    build = make_variant().parent
+    for path in (build, str(build), build.parent):
+        decisions = kernels.get_kernel_variants(path)
+        assert [decision.variant.variant_str for decision in decisions] == [
+            "torch-universal",
+            "torch-tpu",
+            "torch-cuda",
+        ]
+        assert [isinstance(decision, kernels.VariantAccepted) for decision in decisions] == [True, False, False]
+        assert "no metadata.json" in decisions[2].reason
+    with pytest.raises(ValueError, match="a folder has no versions"):
+        kernels.get_kernel_variants(build, version=1)
+    with pytest.raises(FileNotFoundError, match="no such folder"):
+        kernels.get_kernel_variants(str(tmp_path / "gone"))
+
+
+def test_a_module_says_what_it_is(hub: Path) -> None:
+    module = kernels.get_kernel("org/my-gray", version=1)
+    described = module.__kernel__
+    assert isinstance(described, kernels.LoadedKernel)
+    assert (described.repo, described.variant) == ("org/my-gray", "torch-universal")
+    assert (hub / f"kernels/org/my-gray/revisions/{described.revision}/index.json").is_file()
+    assert len(described.digest) == 64
+    assert described.verdict == "It runs on this machine."
+    assert described.repo_info == kernels.RepoInfo("org/my-gray", described.revision)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,9 +13,11 @@ from kernelyard.errors import MissingError
 
 if TYPE_CHECKING:
     from kernelyard.formats.index import Index, VariantEntry
-    from kernelyard.hub import Revision
+    from kernelyard.hub import Hub, Revision
 
 __all__ = ["command"]
+
+_VERIFICATION_FAILED = 4
 
 
 @click.command("info")
@@ -22,44 +25,80 @@ __all__ = ["command"]
 @click.option("--version", metavar="SPEC", help="N, X.Y.Z, or a range such as '>=1.1,<1.3'; the newest by default.")
 @click.option("--revision", help="A branch, a tag, or a revision's id or the beginning of it.")
 @click.option("--hub", metavar="URL_OR_PATH", help="The hub; by default KERNELYARD_HUB, then the Hugging Face Hub.")
+@click.option("--verify", is_flag=True, help="Verify its signatures, and what policies here ask for.")
 @click.option("--json", "as_json", is_flag=True, help="Print all of it as JSON.")
-def command(what: str, version: str | None, revision: str | None, hub: str | None, *, as_json: bool) -> None:
-    """Say what a kernel is: on a hub, or in a folder that there is. Nothing of it is downloaded or run."""
-    found = _of_folder(Path(what)) if Path(what).is_dir() else _of_hub(what, version, revision, hub)
-    described = _describe(found)
+def command(
+    what: str, version: str | None, revision: str | None, hub: str | None, *, verify: bool, as_json: bool
+) -> int:
+    """Say what a kernel is: on a hub, or in a folder that there is; and who has signed it. Nothing of it is run.
+
+    With --verify it ends in status 4 where a signature does not hold, or where there is less than a policy asks for. Of
+    each variant that is signed by Sigstore metadata.json is downloaded for that, and its signature.
+    """
+    from kernelyard.load.evidence import evidence_of, verify_evidence
+
+    source, found = _of_folder(Path(what)) if Path(what).is_dir() else _of_hub(what, version, revision, hub)
+    evidence, wrong = verify_evidence(source, found) if verify else (evidence_of(source, found), [])
+    described = _describe(found) | {"evidence": evidence | ({"wrong": wrong} if verify else {})}
+    status = _VERIFICATION_FAILED if wrong else 0
     if as_json:
         emit_json(described)
-        return
+        return status
     for name, value in described.items():
-        if name not in {"variants", "files"} and value not in (None, [], ()):
+        if name not in {"variants", "files", "signed-by", "evidence"} and value not in (None, [], ()):
             text = ", ".join(map(str, value)) if isinstance(value, list) else value
             click.echo(f"{name:15} {text}")
+    for name, said in _evidence(evidence):
+        click.echo(f"{name:15} {said}")
     click.echo()
     rows = [(one.name, size_text(one.size), str(len(one.files)), _needs(one)) for one in found.index.variants]
     print_table(rows, head=("variant", "size", "files", "needs at least"))
+    if verify:
+        click.echo()
+        for sentence in wrong:
+            click.echo(f"wrong: {sentence}")
+        click.echo(f"{len(wrong)} things are wrong" if wrong else "all that is said of it holds")
+    return status
 
 
-def _of_folder(path: Path) -> Revision:
+def _evidence(evidence: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what speaks for a kernel, in lines with a title."""
+    for one in evidence["signatures"]:
+        holds = {True: "holds", False: "does not hold", None: "not verified"}[one["holds"]]
+        known = [*(["seen before"] if one["seen"] else []), *(f"named by {file}" for file in one["named-by"])]
+        yield "signed-by", f"{one['key']}: {holds}; {', '.join(known) or 'a key that nobody here has named'}"
+    for name, said in evidence.get("variants", {}).items():
+        if said["signed"]:
+            whom = f"one of {', '.join(said['by'])}" if said.get("by") else said.get("why", "")
+            yield "sigstore", f"{name}: {'holds' if said['holds'] else 'not verified'}: {whom}"
+    for one in evidence["policies"]:
+        yield "policy", f"{one['file']} asks for {' or '.join(one['asks-for']) or 'no evidence'}"
+    consent = evidence["consent"]
+    given = {True: "not needed", False: "needed", None: "not known"}[consent["given"]]
+    yield "consent", f"{'forbidden' if consent['forbidden'] else given}: {consent['why']}"
+
+
+def _of_folder(path: Path) -> tuple[Hub, Revision]:
     from kernelyard.hub.folder import FolderHub
 
     folder = FolderHub.find(path.absolute())
     if folder is None:
         raise MissingError("KY607", f"there is no variant of a kernel in {path}", hint="name a folder with variants")
     name = folder.index.name
-    return folder.resolve(f"local/{name}", version=folder.index.version)
+    return folder, folder.resolve(f"local/{name}", version=folder.index.version)
 
 
-def _of_hub(repo: str, version: str | None, revision: str | None, location: str | None) -> Revision:
+def _of_hub(repo: str, version: str | None, revision: str | None, location: str | None) -> tuple[Hub, Revision]:
     from kernelyard.hub import open_hub
 
     hub = open_hub(location)
     if version is not None or revision is not None:
-        return hub.resolve(repo, version=version, revision=revision)
+        return hub, hub.resolve(repo, version=version, revision=revision)
     refs = hub.refs(repo)
     if not refs.versions:
         raise MissingError("KY501", f"{repo} has no versions", hint="name a branch or a tag with --revision")
     branch = f"v{refs.versions[-1]}"
-    return hub.read(refs, refs.branches[branch], branch)
+    return hub, hub.read(refs, refs.branches[branch], branch)
 
 
 def _describe(found: Revision) -> dict[str, object]:

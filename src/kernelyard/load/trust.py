@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -34,7 +35,18 @@ if TYPE_CHECKING:
     from kernelyard.formats.sigstore_identity import Identity
     from kernelyard.hub.hugging_face import HuggingFaceHub
 
-__all__ = ["Way", "check_consent", "check_evidence", "check_local", "check_variant", "policy_keys"]
+__all__ = [
+    "Consent",
+    "Way",
+    "asked_for",
+    "check_consent",
+    "check_evidence",
+    "check_local",
+    "check_variant",
+    "consent_of",
+    "identities_for",
+    "policy_keys",
+]
 
 #: How a kernel is asked for: of a hub, or by a lock that names its revision and the sha256 of every file.
 Way = Literal["hub", "lock"]
@@ -100,7 +112,7 @@ def check_evidence(source: Hub, found: Revision, *, way: Way = "hub", pinned: bo
         return
     in_force = policies()
     for one in in_force:
-        asked = _asked(one, source, found.repo)
+        asked = asked_for(one, source, found.repo)
         met = [_is_met(kind, one, source, found, way) for kind in asked]
         # None stands for what only the files of a variant can tell.
         if asked and True not in met and None not in met:
@@ -131,7 +143,7 @@ def check_variant(source: Hub, found: Revision, entry: VariantEntry, tree: Verif
     if isinstance(source, FolderHub):
         return
     for one in policies():
-        asked = _asked(one, source, found.repo)
+        asked = asked_for(one, source, found.repo)
         met = {kind: _is_met(kind, one, source, found, way) for kind in asked}
         if not asked or True in met.values():
             continue
@@ -141,7 +153,7 @@ def check_variant(source: Hub, found: Revision, entry: VariantEntry, tree: Verif
             continue
         if "sigstore" not in met:
             raise _too_little(one, found, asked)
-        identities = _identities(one, source, found.repo)
+        identities = identities_for(one, source, found.repo)
         verify_signed_variant(found, entry, tree, identities, trust_root=one.trust_root)
 
 
@@ -166,6 +178,65 @@ def check_local(path: Path, repo: str | None = None) -> None:
         if not one.policy.local:
             raise _no_local(one, str(path))
     _settle(key)
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """Whether the code of a kernel may be run without a word of the caller.
+
+    Attributes:
+        given: None where only the hub can tell.
+        forbidden: Whether a policy forbids it, so that no word helps.
+        why: A clause.
+    """
+
+    given: bool | None
+    forbidden: bool
+    why: str
+
+
+def consent_of(source: Hub, repo: str) -> Consent:
+    """Return what :func:`check_consent` would come to if the caller said nothing, as far as that is known here.
+
+    Raises:
+        InputError: A policy has mistakes or cannot be read (KY647, KY2xx).
+    """
+    in_force = policies()
+    try:
+        _check_denied(in_force, repo)
+        if source.is_local:
+            _check_local_hub(in_force, source, repo)
+            return Consent(given=True, forbidden=False, why="a folder is the user's own")
+        if _check_allowed(in_force, source, repo):
+            return Consent(given=True, forbidden=False, why="a policy names it")
+    except VerificationError as error:
+        return Consent(given=False, forbidden=True, why=f"{error.place}: {error.what}")
+    if _hugging_face(source) is None:
+        return Consent(given=False, forbidden=False, why="it needs a policy that names it, or trust_remote_code")
+    from kernelyard.load.trust_publisher import recalled_publisher
+
+    name = repo.partition("/")[0]
+    kept = recalled_publisher(source.location, name)
+    if kept is None:
+        return Consent(given=None, forbidden=False, why=f"whether {name} is a trusted publisher was not asked yet")
+    return Consent(given=kept.trusted, forbidden=False, why=str(kept))
+
+
+def asked_for(one: InForce, source: Hub, repo: str) -> tuple[str, ...]:
+    """Return what evidence a policy asks for, of which one suffices; empty where it asks for none."""
+    allowance = one.policy.allowance(_addresses(source), repo)
+    return one.policy.evidence if allowance is None else allowance.evidence
+
+
+def identities_for(one: InForce | None, source: Hub, repo: str) -> tuple[Identity, ...]:
+    """Return who may sign a kernel by Sigstore: whom a policy names, or whom it is known of."""
+    from kernelyard.formats.sigstore_identity import KERNELS_COMMUNITY
+
+    allowance = one.policy.allowance(_addresses(source), repo) if one is not None else None
+    if allowance is not None and allowance.identities:
+        return allowance.identities
+    is_community = _hugging_face(source) is not None and repo.partition("/")[0] == "kernels-community"
+    return KERNELS_COMMUNITY if is_community else ()
 
 
 def policy_keys(in_force: Iterable[InForce], source: Hub, repo: str) -> tuple[PublicKey, ...]:
@@ -230,11 +301,6 @@ def _check_publisher(in_force: Iterable[InForce], source: Hub, repo: str, *, ref
     )
 
 
-def _asked(one: InForce, source: Hub, repo: str) -> tuple[str, ...]:
-    allowance = one.policy.allowance(_addresses(source), repo)
-    return one.policy.evidence if allowance is None else allowance.evidence
-
-
 def _is_met(kind: str, one: InForce, source: Hub, found: Revision, way: Way) -> bool | None:
     """Return whether a kind of evidence is there; None where the files of a variant have to tell."""
     if kind == "lock":
@@ -252,15 +318,6 @@ def _is_met(kind: str, one: InForce, source: Hub, found: Revision, way: Way) -> 
     if found.document is not None or way == "lock":
         return True
     return None if kind == "digest" else False
-
-
-def _identities(one: InForce, source: Hub, repo: str) -> tuple[Identity, ...]:
-    from kernelyard.formats.sigstore_identity import KERNELS_COMMUNITY
-
-    allowance = one.policy.allowance(_addresses(source), repo)
-    named = allowance.identities if allowance is not None else ()
-    is_community = _hugging_face(source) is not None and repo.partition("/")[0] == "kernels-community"
-    return named or (KERNELS_COMMUNITY if is_community else ())
 
 
 def _too_little(one: InForce, found: Revision, asked: tuple[str, ...]) -> VerificationError:

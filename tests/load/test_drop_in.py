@@ -234,4 +234,4 @@ def test_a_module_says_what_it_is(hub: Path) -> None:
     assert (hub / f"kernels/org/my-gray/revisions/{described.revision}/index.json").is_file()
     assert len(described.digest) == 64
     assert described.verdict == "It runs on this machine."
-    assert described.repo_info == kernels.RepoInfo("org/my-gray", described.revision)
+    assert described.repo_info == kernels.RepoInfo("org/my-gray", described.revision or "")

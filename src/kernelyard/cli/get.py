@@ -14,33 +14,46 @@ __all__ = ["command"]
 @click.option("--version", metavar="SPEC", help="N for the newest of version N, X.Y.Z, or a range: '>=1.1,<1.3'.")
 @click.option("--revision", help="A branch, a tag, or a revision's id or the beginning of it.")
 @click.option("--backend", help="Only variants of this backend, such as cpu.")
+@click.option("--device", metavar="GPU", help="The GPU that it has to serve, where they differ: 1, or cuda:1.")
 @click.option("--hub", metavar="URL_OR_PATH", help="The hub; by default KERNELYARD_HUB, then the Hugging Face Hub.")
 @click.option("--trust-remote-code", is_flag=True, help="Load native code from a hub that is not a folder of yours.")
+@click.option("--refresh", is_flag=True, help="Ask the hub, whatever is remembered of it.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
     repo: str,
     version: str | None,
     revision: str | None,
     backend: str | None,
-    hub: str | None,
     *,
+    device: str | None,
+    hub: str | None,
     trust_remote_code: bool,
+    refresh: bool,
     as_json: bool,
 ) -> None:
     """Fetch a kernel from a hub into the store, verify it, load it, and say which variant that was."""
     from kernelyard.load import get_kernel, get_loaded_kernels
 
     module = get_kernel(
-        repo, version=version, revision=revision, backend=backend, hub=hub, trust_remote_code=trust_remote_code
+        repo,
+        version=version,
+        revision=revision,
+        backend=backend,
+        device=device,
+        hub=hub,
+        trust_remote_code=trust_remote_code,
+        refresh=refresh,
     )
     loaded = next(kernel for kernel in get_loaded_kernels() if kernel.module is module)
     described = {
-        "repo": repo,
-        "revision": loaded.repo_info.revision if loaded.repo_info else None,
+        # Another one where the kernel has moved; none where a folder of the user stands for it.
+        "repo": loaded.repo or repo,
+        "revision": loaded.revision,
         "variant": loaded.variant,
         "digest": loaded.digest,
         "path": str(loaded.origin),
         "verification": loaded.verification,
+        "verdict": loaded.verdict,
     }
     if as_json:
         emit_json(described)

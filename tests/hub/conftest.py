@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,7 +17,7 @@ from kernelyard.hub.folder import FolderHub
 from kernelyard.hub.protocol import Publication
 from kernelyard.hub.static import DirectoryReader, StaticHub
 from kernelyard.hub.transfer import Patience
-from tests.hub import hugging_face_server
+from tests.hub import git_server, hugging_face_server
 
 
 class Server(SimpleHTTPRequestHandler):
@@ -126,4 +127,30 @@ def hugging_face(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[hu
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_PROGRESS_BARS", True)
     running = hugging_face_server.run()
     yield running.hub
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def git_certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return the files of a certificate for this machine, and of its key."""
+    pytest.importorskip("cryptography")
+    return git_server.make_certificate(tmp_path_factory.mktemp("certificate"))
+
+
+@pytest.fixture
+def git_host(
+    tmp_path: Path, git_certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[git_server.Host]:
+    """Serve a git host without repositories over https, and keep the user's own settings of git out."""
+    if git_server.backend() is None:
+        pytest.skip("git has no http-backend here")
+    if shutil.which("git-lfs") is None:
+        pytest.skip("git-lfs is not installed")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_SSL_CAINFO", str(git_certificate[0]))
+    monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.setenv("KERNELYARD_CACHE", str(tmp_path / "store"))
+    (tmp_path / "host").mkdir()
+    running = git_server.run(tmp_path / "host", git_certificate)
+    yield running.host
     running.stop()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,9 +32,15 @@ _LINE = re.compile(r"([0-9a-f]{40}|[0-9a-f]{64})\t(refs/(?:heads|tags)/.+)", re.
 _HEADS, _TAGS = "refs/heads/", "refs/tags/"
 _PEELED = "^{}"
 _SHA1 = 40
-_USER, _PASSWORD = "KERNELYARD_GIT_USER", "KERNELYARD_GIT_PASSWORD"
-#: Git asks it by `get`; it tells what stands in the environment, so that no argument of a process is a secret.
-_HELPER = f'!f() {{ test "$1" = get && printf "username=%s\\npassword=%s\\n" "${_USER}" "${_PASSWORD}"; }}; f'
+_USER, _PASSWORD, _REFUSED_FILE = (f"KERNELYARD_GIT_{name}" for name in ("USER", "PASSWORD", "REFUSED"))
+#: Git asks it by `get`; it tells what stands in the environment, so that no argument of a process is a secret. Once
+#: git has said by `erase` that this was refused it says nothing more: git-lfs would ask for ever.
+_HELPER = f"""!f() {{
+    case "$1" in
+        get) test -e "${_REFUSED_FILE}" || printf "username=%s\\npassword=%s\\n" "${_USER}" "${_PASSWORD}" ;;
+        erase) : >"${_REFUSED_FILE}" ;;
+    esac
+}}; f"""
 #: How lines begin that do not say what went wrong.
 _ASIDE = ("warning:", "hint:", "Downloading", "Uploading", "Errors logged")
 #: What git says where a repository is not there. A host may say so too of one that may not be seen.
@@ -179,15 +186,15 @@ class GitPlace:
         also = {"GIT_ALLOW_PROTOCOL": self.scheme, **({"GIT_DIR": str(folder)} if folder else {})}
         if self.scheme == "ssh":
             also |= _ssh()
-        if self.login is not None:
-            also |= {_USER: self.login[0], _PASSWORD: self.login[1] or ""}
-        try:
-            return run_git(
-                *arguments, stdin=stdin, config=self._config(repo), also=also, cwd=cwd or folder, silent=silent
-            )
-        except subprocess.CalledProcessError as error:
-            failure = self.trouble(repo, error.stderr.decode("utf-8", "replace"))
-            raise failure from error
+        config = self._config(repo)
+        with tempfile.TemporaryDirectory() as empty:
+            if self.login is not None:
+                also |= {_USER: self.login[0], _PASSWORD: self.login[1] or "", _REFUSED_FILE: f"{empty}/refused"}
+            try:
+                return run_git(*arguments, stdin=stdin, config=config, also=also, cwd=cwd or folder, silent=silent)
+            except subprocess.CalledProcessError as error:
+                failure = self.trouble(repo, error.stderr.decode("utf-8", "replace"))
+                raise failure from error
 
     def trouble(self, repo: str, said: str) -> MissingError | EnvironmentProblemError:
         """Return what the words of git mean."""

@@ -86,6 +86,11 @@ def publish(hub: GitHub, publication: Publication) -> Published:
         message = publication.message or f"Release {publication.index.release}"
         there = work.told.tags.get(work.tag) if work.told is not None else None
         moves[f"refs/tags/{work.tag}"] = (there, _tag(mirror, work.tag, commit, message))
+    large = [one for one in work.changes.additions if one.path in work.large]
+    if large:
+        # Whoever may not push, or comes second, is told before much is sent.
+        _push(hub, publication, moves, "--dry-run")
+        _send(mirror, large)
     _push(hub, publication, moves)
     mirror.keep(commit)
     return Published(Revision(repo, commit, branch, publication.index, text), changed=True, sent=work.changes.sent)
@@ -213,7 +218,7 @@ def _make_repository(hub: GitHub, repo: str, branch: str) -> None:
 
 
 def _commit(mirror: Mirror, publication: Publication, work: _Work) -> str:
-    """Make the commit of the new state here, send what it has in LFS, and return its id."""
+    """Make the commit of the new state here, and return its id."""
     with aside() as folder:
         ids = _written(mirror, work, folder)
         index = folder / "index"
@@ -231,14 +236,9 @@ def _commit(mirror: Mirror, publication: Publication, work: _Work) -> str:
 
 
 def _written(mirror: Mirror, work: _Work, folder: Path) -> dict[str, str]:
-    """Put all additions into the mirror, what is large into the host's LFS; return the ids of the blobs by path.
-
-    What is sent are copies that were verified while they were made: the files may change, and where the hub is in the
-    file system, git-lfs makes what it is given a file of the hub's.
-    """
+    """Put all additions into the mirror, with what stands for the large ones; return the ids of the blobs by path."""
     plain: list[tuple[Addition, Path]] = []
     (folder / "plain").mkdir()
-    large = [one for one in work.changes.additions if one.path in work.large]
     with writing(folder):
         for number, one in enumerate(work.changes.additions):
             copy = folder / "plain" / str(number)
@@ -251,13 +251,15 @@ def _written(mirror: Mirror, work: _Work, folder: Path) -> dict[str, str]:
                 copy.write_bytes(one.content if isinstance(one.content, bytes) else one.content.read_bytes())
     names = "".join(f"{copy}\n" for _, copy in plain).encode()
     ids = mirror.local("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=names).decode().split()
-    if large:
-        _send(mirror, large)
     return {one.path: id_ for (one, _), id_ in zip(plain, ids, strict=True)}
 
 
 def _send(mirror: Mirror, large: list[Addition]) -> None:
-    """Send files to LFS; the host says which of them it has, and those are not sent."""
+    """Send files to LFS; the host says which of them it has, and those are not sent.
+
+    What is sent are copies that were verified while they were made: the files may change, and where the hub is in the
+    file system, git-lfs makes what it is given a file of the hub's.
+    """
     entries = {one.entry.sha256: (one.entry, one.content) for one in large if one.entry is not None}
     with mirror.large_files(large[0].path) as folder:
         with writing(folder):
@@ -302,18 +304,26 @@ def _as_somebody(mirror: Mirror, *arguments: str, stdin: bytes = b"") -> bytes:
     """Let git make something that says who has made it: the user, as far as git knows one."""
     folder = mirror.folder
     also = {"GIT_DIR": str(folder)}
-    try:
-        run_git("var", "GIT_COMMITTER_IDENT", also=also, cwd=folder)
-    except subprocess.CalledProcessError:
-        for kind in ("AUTHOR", "COMMITTER"):
+    for kind in ("AUTHOR", "COMMITTER"):
+        if not _is_known(kind, folder):
             also |= {f"GIT_{kind}_NAME": _NOBODY[0], f"GIT_{kind}_EMAIL": _NOBODY[1]}
     return run_git(*arguments, stdin=stdin, also=also, cwd=folder)
 
 
-def _push(hub: GitHub, publication: Publication, moves: Mapping[str, tuple[str | None, str | None]]) -> None:
+def _is_known(kind: str, folder: Path) -> bool:
+    try:
+        run_git("var", f"GIT_{kind}_IDENT", also={"GIT_DIR": str(folder)}, cwd=folder)
+    except subprocess.CalledProcessError:
+        return False
+    return True
+
+
+def _push(
+    hub: GitHub, publication: Publication, moves: Mapping[str, tuple[str | None, str | None]], *options: str
+) -> None:
     """Move branch and tag in one step; where that fails, see what has come of it."""
     try:
-        _push_moves(Mirror(hub.place, publication.repo), moves)
+        _push_moves(Mirror(hub.place, publication.repo), moves, *options)
     except (EnvironmentProblemError, MissingError) as error:
         found = _after(hub, publication.repo)
         if found is None:
@@ -335,7 +345,7 @@ def _after(hub: GitHub, repo: str) -> RemoteRefs | None:
         return None
 
 
-def _push_moves(mirror: Mirror, moves: Mapping[str, tuple[str | None, str | None]]) -> None:
+def _push_moves(mirror: Mirror, moves: Mapping[str, tuple[str | None, str | None]], *options: str) -> None:
     """Move references on the host from one id to another, all or none; None for what is not there.
 
     Raises:
@@ -344,7 +354,7 @@ def _push_moves(mirror: Mirror, moves: Mapping[str, tuple[str | None, str | None
     leases = [f"--force-with-lease={name}:{old or ''}" for name, (old, _) in moves.items()]
     targets = [f"{new or ''}:{name}" for name, (_, new) in moves.items()]
     try:
-        mirror.ask("push", "--quiet", "--porcelain", "--atomic", "--no-verify", *leases, REMOTE, *targets)
+        mirror.ask("push", "--quiet", "--porcelain", "--atomic", "--no-verify", *options, *leases, REMOTE, *targets)
     except EnvironmentProblemError as error:
         cause = error.__cause__
         said = _rejections(cause) if isinstance(cause, subprocess.CalledProcessError) else ""

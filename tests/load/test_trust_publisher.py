@@ -14,7 +14,7 @@ from kernelyard.errors import EnvironmentProblemError, InputError, VerificationE
 from kernelyard.hub import open_hub
 from kernelyard.hub.transfer import Patience
 from kernelyard.load import kernels, trust
-from tests.hub.hugging_face_server import Hub
+from tests.hub.hugging_face_server import Handler, Hub
 
 FILES = 3
 OVERVIEW = "GET /api/organizations/org/overview"
@@ -219,3 +219,22 @@ def test_a_name_that_is_no_kernel_asks_for_nothing(hugging_face: Hub) -> None:
     with pytest.raises(InputError, match="not the name of a kernel"):
         get_kernel("../../whoami", **request)
     assert hugging_face.requests == []
+
+
+@pytest.mark.parametrize("at", ["index", "file"])
+def test_a_kernel_that_has_become_somebody_else_s_is_not_followed(
+    put: Callable[..., None], hugging_face: Hub, at: str
+) -> None:
+    put("org/gray")
+    put("stranger/gray")
+    hugging_face.untrusted.add("stranger")
+
+    def send_on(asked: Handler) -> None:
+        location = hugging_face.endpoint + asked.path.replace("/org/gray/", "/stranger/gray/")
+        asked.answer(b"", 307, {"Location": location})
+
+    hugging_face.troubles.append((r"/kernels/org/gray/.*" + ("index" if at == "index" else r"\.py"), send_on))
+    with pytest.raises(VerificationError, match="org/gray is stranger/gray on this hub now") as caught:
+        get_kernel("org/gray", version=1)
+    assert caught.value.code == "KY649"
+    assert not [line for line in hugging_face.requests if "stranger" in line]

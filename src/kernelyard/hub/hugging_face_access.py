@@ -17,9 +17,16 @@ from email.message import Message
 from http.client import HTTPMessage
 from pathlib import Path
 from typing import IO, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
-from kernelyard.errors import EnvironmentProblemError, InputError, KernelyardError, MissingError, Place
+from kernelyard.errors import (
+    EnvironmentProblemError,
+    InputError,
+    KernelyardError,
+    MissingError,
+    Place,
+    VerificationError,
+)
 from kernelyard.hub import http
 from kernelyard.hub.http import Address, SafeRedirects, authorize, without_password
 from kernelyard.hub.static import LARGEST_DOCUMENT, Answer
@@ -32,6 +39,7 @@ _TRUE = frozenset({"1", "ON", "YES", "TRUE"})
 _TIMEOUT_S = 30
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _GONE = 401, 403, 404, 410
 _COMMIT = re.compile(r"[0-9a-f]{40}", re.ASCII)
+_KERNEL = re.compile(r"/kernels/([^/]+/[^/]+)/")
 _NEXT = re.compile(r'<([^<>]*)>\s*;\s*rel="?next"?')
 
 
@@ -98,6 +106,14 @@ class _RefusedError(Exception):
         self.headers = headers
 
 
+class _MovedError(Exception):
+    """The Hub answers for a kernel with another one."""
+
+    def __init__(self, repo: str) -> None:
+        super().__init__()
+        self.repo = repo
+
+
 class _Request(urllib.request.Request):
     """A request that remembers by what headers it was redirected: they name the commit, and the other host may not."""
 
@@ -108,7 +124,10 @@ class _Redirects(SafeRedirects):
     def redirect_request(  # noqa: PLR0917 - the signature is urllib's
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> urllib.request.Request | None:
-        """Follow a redirect, and remember the first."""
+        """Follow a redirect, and remember the first; not to another kernel, which another may have."""
+        asked, named = _KERNEL.search(urlsplit(req.full_url).path), _KERNEL.search(urlsplit(newurl).path)
+        if asked and named and unquote(named[1]).lower() != unquote(asked[1]).lower():
+            raise _MovedError(unquote(named[1]))
         if isinstance(req, _Request):
             req.redirected = headers
         return super().redirect_request(req, fp, code, msg, headers, newurl)
@@ -159,6 +178,7 @@ class Access:
             InputError: It is too large (KY507).
             EnvironmentProblemError: The Hub cannot be reached or answers nonsense (KY502), refuses (KY531), or may not
                 be asked (KY532).
+            VerificationError: It answers with another kernel (KY649).
         """
         with self._transfer(repo, url, fresh=fresh) as (transfer, headers):
             content = transfer.whole()
@@ -201,6 +221,10 @@ class Access:
             transfer = Transfer(open_, url, self._patience or http.PATIENCE, fresh=fresh)
             with closing(transfer):
                 yield transfer, seen
+        except _MovedError as error:
+            other = "".join(character for character in error.repo if character.isprintable())
+            what = f"{repo} is {other} on this hub now: it was renamed, or moved to somebody else"
+            raise VerificationError("KY649", what, hint=f"ask for {other}, if you trust whoever has it") from None
         except _RefusedError as error:
             code = error.headers.get("X-Error-Code")
             if error.status in {_NOT_FOUND, _GONE} and code in {"RevisionNotFound", "EntryNotFound"}:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         has_kernel,
         install_kernel,
     )
+    from kernelyard.lock.use import get_locked_kernel, load_kernel
 
 __all__ = [
     "Backend",
@@ -40,13 +41,16 @@ __all__ = [
     "get_kernel_variants",
     "get_loaded_kernels",
     "get_local_kernel",
+    "get_locked_kernel",
     "has_kernel",
     "install_kernel",
+    "load_kernel",
 ]
 
 __version__ = "0.1.0.dev0"
 
 _ROOMS = dict.fromkeys(__all__, "kernelyard.load") | {"KernelyardError": "kernelyard.errors"}
+_ROOMS |= dict.fromkeys(("get_locked_kernel", "load_kernel"), "kernelyard.lock.use")
 
 #: What the package `kernels` has beside its loading interface, and this one does not have yet.
 _LATER = frozenset(

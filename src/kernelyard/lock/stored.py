@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
-from kernelyard.errors import KernelyardError
 from kernelyard.formats.facts import Facts
 from kernelyard.formats.index import VariantEntry
 from kernelyard.formats.lock import LockedKernel
 from kernelyard.hub import Hub, Revision
 from kernelyard.load.verified import VerifiedTree, content_key, verify_fetched
-from kernelyard.store import Store, absolute_path, open_regular
+from kernelyard.store import Store, open_regular
 
-__all__ = ["LAYERS", "fetch_locked", "keep_index", "locked_entry", "stored_index", "stored_tree", "stores", "where"]
+__all__ = ["fetch_locked", "keep_index", "locked_entry", "stored_index", "stored_path", "stored_tree", "where"]
 
-#: Folders laid out as the store is, and only read; separated as in ``PATH``.
-LAYERS = "KERNELYARD_LAYERS"
 _NO_FACTS = Facts("", None, None, "", None, "", "")
-
-
-def stores() -> Iterator[Store]:
-    """Yield the places where fetched kernels may be: the layers, then the user's store."""
-    for folder in filter(None, os.environ.get(LAYERS, "").split(os.pathsep)):
-        yield Store(absolute_path(folder, code="KY302"))
-    try:
-        yield Store.default()
-    except KernelyardError:
-        # Where a container has no home, its layers are all there is.
-        if not os.environ.get(LAYERS):
-            raise
 
 
 def where() -> str:
     """Return where is looked, as messages name it."""
-    return ", ".join(str(store.root) for store in stores())
+    store = Store.default()
+    return ", ".join(map(str, (store.root, *store.layers)))
 
 
 def locked_entry(kernel: LockedKernel, variant: str, facts: Facts = _NO_FACTS) -> VariantEntry:
@@ -64,10 +49,10 @@ def stored_path(entry: VariantEntry, places: Iterable[Store] | None = None) -> P
 
     Args:
         entry: The variant.
-        places: Where to look; None stands for the layers and the user's store.
+        places: Where to look; None stands for the user's store and its layers.
     """
     key = content_key(entry)
-    looked = stores() if places is None else places
+    looked = (Store.default(),) if places is None else places
     return next((path for store in looked if (path := store.get("variants", key)) is not None), None)
 
 
@@ -98,15 +83,17 @@ def stored_index(kernel: LockedKernel, places: Iterable[Store] | None = None) ->
 
     Args:
         kernel: Of the lock.
-        places: Where to look; None stands for the layers and the user's store.
+        places: Where to look; None stands for the user's store and its layers.
     """
     if kernel.index is None:
         return None
     digest, size = kernel.index
-    for store in stores() if places is None else places:
-        path = store.path("indexes", digest) / "index.json"
+    for store in (Store.default(),) if places is None else places:
+        folder = store.get("indexes", digest)
+        if folder is None:
+            continue
         try:
-            with open_regular(path) as file:
+            with open_regular(folder / "index.json") as file:
                 document = file.read(size + 1)
         except OSError:
             continue

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from kernelyard.cli.output import emit_json, size_text
+from kernelyard.cli.systems import system_options
+from kernelyard.errors import InputError
+
+if TYPE_CHECKING:
+    from kernelyard.load.system import System
 
 __all__ = ["command"]
 
 
 @click.command("export")
-@click.argument("repos", metavar="ORG/NAME...", nargs=-1, required=True)
+@click.argument("repos", metavar="[ORG/NAME]...", nargs=-1)
 @click.option("--output", "-o", required=True, type=click.Path(path_type=Path), help="The file to write.")
 @click.option("--version", "versions", metavar="SPEC", multiple=True, help="1, or '>=1.1,<1.3'; all by default.")
 @click.option("--variant", "variants", metavar="GLOB", multiple=True, help="Only these variants; all by default.")
+@click.option(
+    "--lock", metavar="DIR_OR_LOCK", type=click.Path(path_type=Path), help="What a project has locked, not kernels."
+)
+@click.option("--all-variants", is_flag=True, help="With --lock: all variants that are locked, for any machine.")
+@system_options
 @click.option("--hub", metavar="URL_OR_PATH", help="The hub; by default KERNELYARD_HUB, then the Hugging Face Hub.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
 def command(
@@ -23,25 +34,60 @@ def command(
     output: Path,
     versions: tuple[str, ...],
     variants: tuple[str, ...],
-    hub: str | None,
     *,
+    lock: Path | None,
+    system: System,
+    hub: str | None,
+    all_variants: bool,
     as_json: bool,
 ) -> None:
-    """Put kernels of a hub into one file, which `import` puts into a hub where there is no network.
+    """Put kernels of a hub, or what a project has locked, into one file, to carry it where there is no network.
 
-    The same kernels are the same bytes.
+    `import` puts it there into a hub or, what was locked, into the store. The same kernels are the same bytes. With
+    --lock the variant for this machine is taken, or for the one that the options describe.
     """
+    if lock is None:
+        told = _of_hub(repos, versions, variants, hub, output)
+    elif repos or versions or variants:
+        raise InputError(
+            "KY001", "--lock says which kernels are meant", hint="leave out names, --version and --variant"
+        )
+    else:
+        told = _of_lock(lock, None if all_variants else system, hub, output)
+    from kernelyard.store import hash_file
+
+    size, digest = output.stat().st_size, hash_file(output)
+    if as_json:
+        emit_json({"file": str(output), "size": size, "sha256": digest, "kernels": told})
+        return
+    for one in told:
+        click.echo(" ".join(", ".join(value) if isinstance(value, list) else str(value) for value in one.values()))
+    click.echo(f"{output}: {size_text(size)}, sha256 {digest}")
+
+
+def _of_hub(
+    repos: tuple[str, ...], versions: tuple[str, ...], variants: tuple[str, ...], hub: str | None, output: Path
+) -> list[dict[str, object]]:
     from kernelyard.hub import open_hub
     from kernelyard.hub.bundle import export_bundle
     from kernelyard.hub.mirror import Selection
-    from kernelyard.store import hash_file
 
+    if not repos:
+        raise InputError("KY001", "no kernel is named", hint="name some, org/name; or a project with --lock")
     done = export_bundle(open_hub(hub), [Selection(repo, versions, variants) for repo in repos], output)
-    size, digest = output.stat().st_size, hash_file(output)
-    if as_json:
-        kernels = [{"repo": one.repo, "refs": list(one.refs)} for one in done]
-        emit_json({"file": str(output), "size": size, "sha256": digest, "kernels": kernels})
-        return
-    for one in done:
-        click.echo(f"{one.repo} {', '.join(one.refs)}")
-    click.echo(f"{output}: {size_text(size)}, sha256 {digest}")
+    return [{"repo": one.repo, "refs": list(one.refs)} for one in done]
+
+
+def _of_lock(lock: Path, system: System | None, hub: str | None, output: Path) -> list[dict[str, object]]:
+    from kernelyard.cli.transfers import shown_transfers
+    from kernelyard.export.layer import export_layer
+    from kernelyard.load.system import describe_system
+    from kernelyard.lock.lock_at import read_lock_at
+    from kernelyard.lock.targets import Target
+
+    target = Target(system, is_here=system is describe_system())
+    with shown_transfers() as progress:
+        done = export_layer(read_lock_at(lock), target, output, hub=hub, progress=progress)
+    return [
+        {"repo": one.kernel.repo, "revision": one.kernel.revision[:12], "variant": one.variant} for one in done.pieces
+    ]

@@ -15,10 +15,28 @@ __all__ = ["command"]
 
 @click.command("import")
 @click.argument("bundle", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--hub", metavar="PATH", help="The hub's folder; a new one is made. KERNELYARD_HUB by default.")
+@click.option(
+    "--hub", metavar="PATH", help="Kernels of a hub: the hub's folder; a new one is made. KERNELYARD_HUB by default."
+)
+@click.option(
+    "--dest", metavar="DIR", type=click.Path(path_type=Path), help="Locked kernels: a layer, in place of the store."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print what was put there as JSON.")
-def command(bundle: Path, hub: str | None, *, as_json: bool) -> None:
-    """Put the kernels of a bundle into a hub in a folder. Each byte is verified."""
+def command(bundle: Path, hub: str | None, dest: Path | None, *, as_json: bool) -> None:
+    """Put what `export` wrote into a hub in a folder or, what was locked, into the store. Each byte is verified."""
+    from kernelyard.export.layer import is_layer
+
+    if is_layer(bundle):
+        if hub is not None:
+            raise InputError("KY516", f"{bundle} holds what a project has locked", hint="leave out --hub; see --dest")
+        _into_store(bundle, dest, as_json=as_json)
+        return
+    if dest is not None:
+        raise InputError("KY516", f"{bundle} holds kernels of a hub", hint="name the folder of a hub with --hub")
+    _into_hub(bundle, hub, as_json=as_json)
+
+
+def _into_hub(bundle: Path, hub: str | None, *, as_json: bool) -> None:
     from kernelyard.hub import open_hub
     from kernelyard.hub.bundle import import_bundle
     from kernelyard.hub.static import StaticHub
@@ -35,3 +53,18 @@ def command(bundle: Path, hub: str | None, *, as_json: bool) -> None:
     for one in done:
         said = f"{one.files} files, {size_text(one.size)} new" if one.changed or one.files else "all there already"
         click.echo(f"{one.repo} {', '.join(one.refs)}: {said}")
+
+
+def _into_store(bundle: Path, dest: Path | None, *, as_json: bool) -> None:
+    from kernelyard.export.layer import import_layer
+    from kernelyard.store import Store, absolute_path
+
+    store = Store(absolute_path(dest, code="KY302")) if dest is not None else Store.default()
+    done = import_layer(bundle, store)
+    if as_json:
+        counts = {"variants": done.variants, "new": done.new, "size": done.size}
+        emit_json({"store": str(store.root), "kernels": list(done.lock.kernels), **counts})
+        return
+    for key in done.lock.kernels:
+        click.echo(key)
+    click.echo(f"{store.root}: {done.variants} variants, {done.new} new, {size_text(done.size)}")

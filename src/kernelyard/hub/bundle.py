@@ -12,15 +12,14 @@ import tarfile
 import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 from kernelyard.errors import InputError, Place
 from kernelyard.hub.mirror import Mirrored, Selection, mirror, time_in_log
 from kernelyard.hub.protocol import Hub, check_repo
 from kernelyard.hub.publish import ASIDE, make_hub
 from kernelyard.hub.static import DirectoryReader, StaticHub
+from kernelyard.hub.tar import read_tar, take_file, write_tar
 from kernelyard.hub.verify import kernels_in
 from kernelyard.store import writing
 
@@ -53,12 +52,7 @@ def export_bundle(source: Hub, selections: Sequence[Selection], path: Path) -> t
         hub = Path(folder) / "hub"
         done = tuple(mirror(source, hub, selection, time_of=time_in_log) for selection in selections)
         aside = Path(folder) / "bundle"
-        with tarfile.open(aside, "x", format=tarfile.GNU_FORMAT) as tar:
-            for name in sorted(_members(hub)):
-                member = tarfile.TarInfo(name)
-                member.size = (hub / name).stat().st_size
-                with (hub / name).open("rb") as content:
-                    tar.addfile(member, content)
+        write_tar(hub, _members(hub), aside)
         aside.replace(path)
     return done
 
@@ -78,7 +72,7 @@ def import_bundle(path: Path, root: Path) -> tuple[Mirrored, ...]:
         make_hub(root)
         folder = root / ASIDE / f"import-{uuid.uuid4().hex}"
         try:
-            with _opened(path) as tar:
+            with read_tar(path) as tar:
                 _unpack(tar, folder, path)
             hub = StaticHub(DirectoryReader(folder))
             hub.check_format()
@@ -96,17 +90,6 @@ def _members(hub: Path) -> Iterator[str]:
             yield name
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[tarfile.TarFile]:
-    try:
-        with tarfile.open(path, "r:") as tar:
-            yield tar
-    except (tarfile.TarError, EOFError) as error:
-        raise InputError(
-            "KY516", f"not a bundle: {error}", hint="`kernelyard export` writes one", place=Place(str(path))
-        ) from None
-
-
 def _unpack(tar: tarfile.TarFile, folder: Path, path: Path) -> None:
     for member in tar:
         known = _MEMBER.fullmatch(member.name)
@@ -117,12 +100,4 @@ def _unpack(tar: tarfile.TarFile, folder: Path, path: Path) -> None:
             check_repo(known["repo"])
         if not member.name.startswith("blobs/") and member.size > _LARGEST_DOCUMENT:
             raise InputError("KY516", f"{member.name} is larger than 64 MiB", place=Place(str(path)))
-        content = tar.extractfile(member)
-        assert content is not None  # noqa: S101 - it is a file
-        _write(content, folder / member.name)
-
-
-def _write(content: IO[bytes], destination: Path) -> None:
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    with destination.open("xb") as file:
-        shutil.copyfileobj(content, file)
+        take_file(tar, member, folder / member.name)

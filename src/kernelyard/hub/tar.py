@@ -1,0 +1,55 @@
+"""Deterministic tars: what bundles are made of. The same files are the same bytes, and nothing but files is read."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kernelyard.errors import InputError, Place
+
+__all__ = ["read_tar", "take_file", "write_tar"]
+
+CODE = "KY516"
+
+
+def write_tar(root: Path, names: Iterable[str], path: Path) -> None:
+    """Write an uncompressed tar (GNU format) of files, in the order of their names, without times, owners, permissions.
+
+    Args:
+        root: The folder of the files.
+        names: Their relative POSIX paths.
+        path: The tar, which must not exist.
+    """
+    with tarfile.open(path, "x", format=tarfile.GNU_FORMAT) as tar:
+        for name in sorted(names):
+            member = tarfile.TarInfo(name)
+            member.size = (root / name).stat().st_size
+            with (root / name).open("rb") as content:
+                tar.addfile(member, content)
+
+
+@contextmanager
+def read_tar(path: Path) -> Iterator[tarfile.TarFile]:
+    """Open a tar; what turns out to be none while it is read ends in an error that says so.
+
+    Raises:
+        InputError: It is none (KY516).
+    """
+    try:
+        with tarfile.open(path, "r:") as tar:
+            yield tar
+    except (tarfile.TarError, EOFError) as error:
+        hint = "`kernelyard export` writes one"
+        raise InputError(CODE, f"not a bundle: {error}", hint=hint, place=Place(str(path))) from None
+
+
+def take_file(tar: tarfile.TarFile, member: tarfile.TarInfo, destination: Path) -> None:
+    """Write one file of a tar; folders above it are made."""
+    content = tar.extractfile(member)
+    assert content is not None  # noqa: S101 - whoever calls has seen that it is a file
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    with destination.open("xb") as file:
+        shutil.copyfileobj(content, file)

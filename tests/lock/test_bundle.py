@@ -1,0 +1,123 @@
+"""A locked set as one file: exported where the hub is, imported where nothing is."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelyard.errors import InputError, VerificationError
+from kernelyard.export.layer import export_layer, import_layer, is_layer
+from kernelyard.formats.lock import KernelLock
+from kernelyard.load.system import describe_system
+from kernelyard.lock.lock_at import read_lock_at
+from kernelyard.lock.locking import lock_project
+from kernelyard.lock.resolve import Request
+from kernelyard.lock.targets import Target
+from kernelyard.lock.use import load_kernel
+from kernelyard.store import Store
+from tests.lock.conftest import Publish
+
+Write = Callable[[str], Path]
+HERE = Target(describe_system(), is_here=True)
+
+
+@pytest.fixture
+def lock(publish: Publish, project: Write) -> KernelLock:
+    publish("org/common", source="SHADE = 7\n")
+    publish(needs=[{"repo-id": "org/common", "version": 1}])
+    folder = project('[tool.kernelyard.dependencies]\n"org/gray" = 1\n')
+    lock_project(folder, Request())
+    return read_lock_at(folder)
+
+
+@pytest.fixture
+def bundle(lock: KernelLock, tmp_path: Path) -> Path:
+    export_layer(lock, HERE, tmp_path / "kernels.tar")
+    return tmp_path / "kernels.tar"
+
+
+def rewritten(bundle: Path, change: Callable[[str, bytes], tuple[str, bytes]]) -> Path:
+    """Write the bundle anew, each file as `change` has it."""
+    other = bundle.with_name("changed.tar")
+    with tarfile.open(bundle) as old, tarfile.open(other, "w") as new:
+        for member in old:
+            content = old.extractfile(member)
+            assert content is not None
+            name, data = change(member.name, content.read())
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            new.addfile(info, io.BytesIO(data))
+    return other
+
+
+def test_what_was_exported_loads_where_there_is_no_hub(lock: KernelLock, bundle: Path, hub: Path) -> None:
+    shutil.rmtree(hub)
+    assert is_layer(bundle)
+    done = import_layer(bundle, Store.default())
+    assert (list(done.lock.kernels), done.variants, done.new) == (list(lock.kernels), 2, 2)
+    assert load_kernel("org/gray", lockfile=lock.path).RELEASE == "1.0.0"
+    assert import_layer(bundle, Store.default()).new == 0
+
+
+def test_the_same_lock_is_the_same_bytes(lock: KernelLock, bundle: Path, tmp_path: Path) -> None:
+    export_layer(lock, HERE, tmp_path / "again.tar")
+    assert (tmp_path / "again.tar").read_bytes() == bundle.read_bytes()
+
+
+@pytest.mark.parametrize("what", ["source", "index", "name"])
+def test_what_was_changed_on_its_way_is_refused(bundle: Path, what: str) -> None:
+    def change(name: str, data: bytes) -> tuple[str, bytes]:
+        if what == "source" and name.endswith("__init__.py"):
+            return name, data + b"import os\n"
+        if what == "index" and name.startswith("indexes/"):
+            return name, data.replace(b"torch-universal", b"torch-universa1")
+        if what == "name" and name.startswith("variants/"):
+            return name.replace("__init__.py", "other.py"), data
+        return name, data
+
+    with pytest.raises(VerificationError) as caught:
+        import_layer(rewritten(bundle, change), Store.default())
+    assert (caught.value.code, caught.value.exit_code) == ("KY503", 4)
+    assert not Store.default().path("variants", "").exists()
+
+
+@pytest.mark.parametrize("name", ["../evil.py", "/etc/evil", "variants/short/x.py", "state/hubs/x.json"])
+def test_what_does_not_belong_in_a_bundle_is_refused(bundle: Path, name: str, tmp_path: Path) -> None:
+    def change(own: str, data: bytes) -> tuple[str, bytes]:
+        return (name if own.endswith("metadata.json") else own), data
+
+    with pytest.raises(InputError) as caught:
+        import_layer(rewritten(bundle, change), Store(tmp_path / "empty"))
+    assert caught.value.code == "KY516"
+    assert not (tmp_path / "evil.py").exists()
+
+
+def test_a_cut_bundle_is_refused(bundle: Path) -> None:
+    bundle.write_bytes(bundle.read_bytes()[:900])
+    with pytest.raises(InputError) as caught:
+        import_layer(bundle, Store.default())
+    assert caught.value.code == "KY516"
+
+
+def test_the_commands_carry_a_locked_set(lock: KernelLock, kernelyard: Any, tmp_path: Path, hub: Path) -> None:
+    env = {"KERNELYARD_CACHE": str(tmp_path / "here"), "KERNELYARD_HUB": str(hub)}
+    bundle = tmp_path / "set.tar"
+    done = kernelyard("export", "--lock", Path(lock.path).parent, "-o", bundle, "--json", env=env)
+    assert done.returncode == 0, done.stderr
+    assert {one["repo"] for one in json.loads(done.stdout)["kernels"]} == {"org/common", "org/gray"}
+    there = {"KERNELYARD_CACHE": str(tmp_path / "there")}
+    put = kernelyard("import", bundle, "--json", env=there)
+    assert put.returncode == 0, put.stderr
+    told = json.loads(put.stdout)
+    assert (told["store"], told["variants"], told["new"]) == (str(tmp_path / "there"), 2, 2)
+    layer = kernelyard("import", bundle, "--dest", tmp_path / "layer", env=there)
+    assert layer.stdout.splitlines()[-1].startswith(f"{tmp_path / 'layer'}: 2 variants, 2 new, ")
+    refused = kernelyard("import", bundle, "--hub", tmp_path / "hub2", env=there)
+    assert (refused.returncode, "[KY516]" in refused.stderr) == (2, True)

@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
+from kernelyard.errors import InputError
 from kernelyard.formats.facts import DeviceImage, Facts
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
-from kernelyard.load.choose import choose, none_fits
+from kernelyard.load.choose import choose, none_fits, table
 from kernelyard.load.device_code import driver_for_ptx, runs_on
 from kernelyard.load.nvml import Gpu
 from kernelyard.load.rules import judge
 from kernelyard.load.system import System, Torch
+from kernelyard.load.target import describe_target
 
 H200 = Gpu(0, "GPU-a", (9, 0))
 TURING = Gpu(1, "GPU-b", (7, 5))
@@ -132,6 +134,193 @@ def test_what_is_not_true_is_refused_with_reason_and_cure(
     assert cure in verdict.cure
 
 
+ROCM = Torch("2.10.0+rocm6.4", None, "6.4.43482-0f2d60242", cxx11_abi=True)
+XPU = Torch("2.13.0+xpu", xpu="20250302")
+MAC = System(cpu="aarch64", os="darwin", glibc=None, macos=Version("26.1"), python=(3, 12), torch=Torch("2.10.0"))
+ROCM_NODE = replace(NODE, torch=ROCM, driver=None, gpus=(), amd_gpus=("gfx942", "gfx942"))
+XPU_NODE = replace(NODE, torch=XPU, driver=None, gpus=())
+ROCM_FULL = "torch210-cxx11-rocm64-x86_64-linux"
+METAL = "torch210-metal-aarch64-darwin"
+
+
+@pytest.mark.parametrize(
+    ("name", "facts", "system", "reason"),
+    [
+        (ROCM_FULL, {}, ROCM_NODE, "It runs on this machine."),
+        (ROCM_FULL, {"archs": ("gfx90a", "gfx942:sramecc+:xnack-")}, ROCM_NODE, "It runs on this machine."),
+        (ROCM_FULL, {"archs": ("gfx90a",)}, replace(ROCM_NODE, amd_gpus=()), "which AMD GPU there is could not be"),
+        (ROCM_FULL, {"archs": ("gfx9-4-generic",)}, ROCM_NODE, "'gfx9-4-generic' among its architectures is none"),
+        ("torch-rocm", {}, ROCM_NODE, "It runs on this machine."),
+        ("torch210-cxx11-xpu20253-x86_64-linux", {"framework_version": Version("2.13")}, XPU_NODE, "It runs on this"),
+        ("torch-xpu", {}, XPU_NODE, "It runs on this machine."),
+        (METAL, {}, MAC, "It runs on this machine."),
+        ("torch-metal", {}, replace(MAC, macos=Version("15.6")), "It runs on this machine."),
+        ("torch-npu", {}, replace(CPU_NODE, packages=(("torch-npu", "2.13"),)), "It runs on this machine."),
+        ("torch-stable-abi211-cann80-x86_64-linux", {}, replace(CPU_NODE, packages=(("torch-npu", "2.13"),)),
+         "It may run on this machine: the version of cann is not looked at."),
+        ("torch-neuron", {}, replace(CPU_NODE, packages=(("torch-neuronx", "2.9"),)), "It runs on this machine."),
+        ("torch-tpu", {}, replace(CPU_NODE, packages=(("torch-tpu", "0.2"),)), "It runs on this machine."),
+    ],
+)  # fmt: skip
+def test_other_backends_are_usable_where_torch_is_for_them(
+    name: str, facts: dict[str, Any], system: System, reason: str
+) -> None:
+    verdict = judge(variant(name, **facts), system)
+    assert verdict.usable, verdict.reason
+    assert reason in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "facts", "system", "reason", "cure"),
+    [
+        (ROCM_FULL, {}, replace(ROCM_NODE, torch=replace(ROCM, hip="6.3.42131")), "is for ROCm 6.3", "ROCm 6.4"),
+        (ROCM_FULL, {}, CPU_NODE, "It is for ROCm and this torch, 2.13.0+cpu, is built without it", "built for ROCm"),
+        (ROCM_FULL, {"archs": ("gfx90a", "gfx1100")}, ROCM_NODE, "compiled for gfx90a, gfx1100 and this is gfx942",
+         "publish it for gfx942"),
+        (STABLE_CUDA, {}, replace(NODE, torch=ROCM), "is built for ROCm 6.4", "torch built for CUDA 13"),
+        ("torch213-xpu20252-x86_64-linux", {}, XPU_NODE, "oneAPI 2025.2 and this torch, 2.13.0+xpu, with", "XPU"),
+        ("torch-xpu", {}, CPU_NODE, "It is for XPU", "torch built for XPU"),
+        (METAL, {}, replace(MAC, macos=Version("15.6")), "macOS 26 or later and this is 15.6", "use macOS 26"),
+        ("torch-metal", {}, CPU_NODE, "It is for Metal and this is x86_64-linux", "use a Mac"),
+        ("torch-npu", {}, replace(CPU_NODE, packages=()), "the package torch-npu", "torch-npu"),
+        ("torch-neuron", {}, replace(CPU_NODE, packages=()), "the package torch-neuronx", "torch-neuronx"),
+        ("torch-tpu", {}, replace(CPU_NODE, packages=()), "the package torch-tpu", "torch-tpu"),
+    ],
+)  # fmt: skip
+def test_other_backends_are_refused_where_torch_is_not_for_them(
+    name: str, facts: dict[str, Any], system: System, reason: str, cure: str
+) -> None:
+    verdict = judge(variant(name, **facts), system)
+    assert not verdict.usable
+    assert reason in verdict.reason
+    assert cure in verdict.cure
+
+
+@pytest.mark.parametrize(
+    ("version", "runs"),
+    [
+        ("2.5.0", True),
+        ("2.5.1", True),
+        ("2.5.1.post1", True),
+        ("2.5.1+cu124", True),
+        ("2.6.0", False),
+        ("2.5.0a0+e000cf0ad9.nv24.10", False),
+        ("2.5.0a0+git1234", False),
+        ("2.5.0.dev20240901+cu124", False),
+        ("2.5.0rc9", False),
+    ],
+)
+def test_a_full_abi_variant_is_for_the_releases_of_its_torch_and_no_other_build(version: str, *, runs: bool) -> None:
+    system = replace(NODE, torch=Torch(version, Version("12.4")))
+    assert judge(variant("torch25-cxx11-cpu-x86_64-linux"), system).usable is runs
+
+
+@pytest.mark.parametrize(
+    ("requirement", "installed", "runs"),
+    [
+        ("apache-tvm-ffi==0.1.13", "0.1.13", True),
+        ("apache-tvm-ffi==0.1.13", "0.1.13.post2", False),
+        ("apache-tvm-ffi>=0.1.13.post2", "0.1.13.post2", True),
+        ("apache-tvm-ffi>=0.1.13.post2", "0.1.13", False),
+    ],
+)
+def test_builds_of_tvm_ffi_within_a_minor_version_are_told_apart_by_requirement(
+    requirement: str, installed: str, *, runs: bool
+) -> None:
+    system = replace(CPU_NODE, tvm_ffi=installed, packages=(("apache-tvm-ffi", installed),))
+    assert judge(variant("tvm-ffi01-cpu-x86_64-linux", requirements=(requirement,)), system).usable is runs
+
+
+@pytest.mark.parametrize(
+    ("name", "system", "runs"),
+    [
+        ("torch-stable-abi211-cu1210-x86_64-linux", {"torch": Torch("2.11.0", Version("12.10"))}, True),
+        ("torch-stable-abi211-cu1210-x86_64-linux", {"torch": Torch("2.11.0", Version("12.9"))}, False),
+        ("torch-stable-abi211-cu1210-x86_64-linux", {"torch": Torch("2.11.0", Version("13.0"))}, False),
+        ("torch210-cxx11-rocm714-x86_64-linux", {"torch": replace(ROCM, hip="7.14.1")}, True),
+        ("torch210-cxx11-rocm714-x86_64-linux", {"torch": replace(ROCM, hip="7.1.4")}, False),
+        ("torch210-cxx11-rocm100-x86_64-linux", {"torch": replace(ROCM, hip="10.0.1")}, True),
+    ],
+)
+def test_minor_versions_of_two_digits_are_understood(name: str, system: dict[str, Any], *, runs: bool) -> None:
+    assert judge(variant(name), replace(NODE, **system)).usable is runs
+
+
+def test_a_system_of_musl_is_told_so_by_variants_of_which_nothing_else_is_known() -> None:
+    alpine = replace(CPU_NODE, glibc=None, musl=Version("1.2.5"))
+    for facts in ({}, {"glibc": Version("2.28")}, {"needed": ("libc.so.6", "libtorch_cpu.so")}):
+        verdict = judge(variant(STABLE_CPU, **facts), alpine)
+        assert not verdict.usable
+        assert "this system has musl 1.2.5" in verdict.reason
+    assert judge(variant(STABLE_CPU, needed=("libc.musl-x86_64.so.1",)), alpine).usable
+    assert judge(variant("torch-universal"), alpine).usable
+
+
+def test_windows_on_arm_takes_what_is_built_for_it() -> None:
+    windows = replace(NODE, cpu="aarch64", os="windows", glibc=None)
+    assert judge(variant("torch211-cu130-aarch64-windows"), windows).usable
+    assert not judge(variant("torch211-cu130-x86_64-windows"), windows).usable
+
+
+@pytest.mark.parametrize(
+    ("archs", "usable", "reason"),
+    [
+        (("sm_90", "8.0"), True, "It runs on this machine."),
+        (("compute_80",), True, "It runs on this machine."),
+        (("8.0", "8.9+PTX"), True, "It runs on this machine."),
+        (("9.0a",), True, "It runs on this machine."),
+        (("12.0b", "8.0"), True, "It may run on GPU 0 (9.0): '12.0b' is no capability that is known here."),
+        (("12.0b", "9.0"), True, "It runs on this machine."),
+        (("Hopper",), True, "It may run on GPU 0 (9.0): 'Hopper' is no capability that is known here."),
+        (("sm_80", "8.6"), False, "It has code for 8.0, 8.6 and none of it runs on GPU 0 (9.0)."),
+        ((), False, "It has code for no GPU at all and none of it runs on GPU 0 (9.0)."),
+    ],
+)
+def test_spellings_of_capabilities_that_are_unknown_neither_refuse_nor_pass_in_silence(
+    archs: tuple[str, ...], reason: str, *, usable: bool
+) -> None:
+    verdict = judge(variant(STABLE_CUDA, archs=archs), NODE)
+    assert (verdict.usable, verdict.reason) == (usable, reason)
+    # What was found in the binary counts, whatever was written.
+    found = judge(variant(STABLE_CUDA, archs=archs, images=(DeviceImage("sass", "9.0", None),)), NODE)
+    assert found.reason == "It runs on this machine."
+
+
+def test_what_surely_runs_goes_before_what_may() -> None:
+    may, does = variant(EXACT_CUDA, archs=("12.0b",)), variant(STABLE_CUDA, archs=("9.0",))
+    assert [verdict.variant for verdict in choose([may, does], NODE)] == [STABLE_CUDA, EXACT_CUDA]
+
+
+def test_a_gpu_of_before_hopper_gets_no_kernel_for_hopper() -> None:
+    turing = replace(NODE, gpus=(TURING,))
+    verdict = judge(variant(STABLE_CUDA, images=(DeviceImage("sass", "9.0a", None),)), turing)
+    assert not verdict.usable
+    assert verdict.reason == "It has code for 9.0a and none of it runs on GPU 1 (7.5)."
+    assert verdict.cure == "publish it for 7.5"
+
+
+def test_a_torch_that_is_cpu_only_is_called_that() -> None:
+    system = replace(NODE, torch=Torch("2.1.2+cpu"))
+    verdicts = choose([variant("torch21-cxx11-cu121-x86_64-linux"), variant("torch-cuda")], system)
+    assert not any(verdict.usable for verdict in verdicts)
+    assert all("this torch, 2.1.2+cpu, is CPU-only" in verdict.reason for verdict in verdicts)
+
+
+def test_without_torch_and_gpu_kernels_for_the_cpu_are_taken() -> None:
+    bare = replace(CPU_NODE, torch=None, tvm_ffi="0.1.9")
+    names = ["tvm-ffi01-cu130-x86_64-linux", "tvm-ffi01-cpu-x86_64-linux", "torch-cpu", "torch-cuda"]
+    verdicts = choose(map(variant, names), bare)
+    assert [verdict.variant for verdict in verdicts if verdict.usable] == ["tvm-ffi01-cpu-x86_64-linux", "torch-cpu"]
+
+
+def test_what_the_backend_that_is_asked_for_needs_is_what_counts() -> None:
+    cuda = variant(STABLE_CUDA, requirements=("nvidia-cutlass-dsl",))
+    cpu = variant(STABLE_CPU, requirements=("einops",))
+    assert [one.usable for one in choose([cuda, cpu], NODE, "cpu")] == [True, False]
+    assert choose([cuda, cpu], NODE, "cpu")[0].variant == STABLE_CPU
+    assert choose([cuda, cpu], NODE)[0].variant == STABLE_CPU
+
+
 @pytest.mark.parametrize(
     ("kind", "built", "runs", "fails"),
     [
@@ -231,3 +420,157 @@ def test_the_error_tells_every_reason_and_the_nearest_cure() -> None:
         assert re.search(rf"\n  {name} +no  It ", error.what)
     assert error.hint == "nearest is torch-stable-abi212-cpu-x86_64-linux: install torch 2.12"
     assert "none at all" in none_fits("org/gray", []).what
+
+
+# The publisher
+
+
+def test_the_publisher_can_prefer_a_framework() -> None:
+    names = [EXACT_CUDA, STABLE_CUDA]
+    assert choose(map(variant, names), NODE)[0].variant == EXACT_CUDA
+    assert choose([variant(EXACT_CUDA), variant(STABLE_CUDA, preference=1)], NODE)[0].variant == STABLE_CUDA
+    assert choose([variant(EXACT_CUDA, preference=-1), variant(STABLE_CUDA)], NODE)[0].variant == STABLE_CUDA
+    # It is a preference among what serves the machine as well, and not over that.
+    assert choose([variant(STABLE_CPU, preference=9), variant(STABLE_CUDA)], NODE)[0].variant == STABLE_CUDA
+
+
+def test_a_variant_that_is_marked_bad_is_passed_over_with_the_reason() -> None:
+    bad = variant(EXACT_CUDA, bad="Its backward pass is wrong for 2 heads.")
+    best, passed_over = choose([bad, variant(STABLE_CUDA)], NODE)
+    assert best.variant == STABLE_CUDA
+    assert passed_over.reason == "Its publisher has marked it as bad: Its backward pass is wrong for 2 heads."
+    assert not passed_over.usable
+    assert judge(variant(EXACT_CUDA, bad=""), NODE).reason == "Its publisher has marked it as bad: no reason is given."
+    # It is the last that is called near.
+    far = variant("torch-stable-abi211-cu130-aarch64-linux")
+    assert choose([bad, far], NODE)[0].variant == far.name
+
+
+# One of several GPUs
+
+
+MIXED = replace(NODE, gpus=(replace(H200, index=0), TURING), gpus_in_order=True)
+HOPPER = variant(EXACT_CUDA, images=(DeviceImage("sass", "9.0", None),))
+OLDER = variant(STABLE_CUDA, images=(DeviceImage("sass", "7.5", None),))
+
+
+@pytest.mark.parametrize(
+    ("device", "chosen"),
+    [
+        (None, EXACT_CUDA),
+        (0, EXACT_CUDA),
+        (1, STABLE_CUDA),
+        ("cuda", EXACT_CUDA),
+        ("cuda:1", STABLE_CUDA),
+        ("1", STABLE_CUDA),
+    ],
+)
+def test_two_variants_are_for_two_gpus(device: object, chosen: str) -> None:
+    best, other = choose([HOPPER, OLDER], MIXED, device=device)
+    assert (best.variant, best.usable, other.usable) == (chosen, True, False)
+    assert [(one.gpu.index, one.runs) for one in best.gpus] == [(0, chosen == EXACT_CUDA), (1, chosen == STABLE_CUDA)]
+
+
+def test_what_is_for_all_gpus_is_no_better_for_one_of_them() -> None:
+    every = variant("torch-stable-abi29-cu130-x86_64-linux", images=(*(HOPPER.facts.images or ()), *NEW_PTX))
+    both = replace(every.facts, images=(DeviceImage("sass", "9.0", None), DeviceImage("sass", "7.5", None)))
+    candidates = [HOPPER, OLDER, Variant(every.name, both)]
+    assert choose(candidates, MIXED)[0].variant == every.name
+    assert choose(candidates, MIXED, device=0)[0].variant == EXACT_CUDA
+    assert choose(candidates, MIXED, device=0)[0].reason == "It runs on this machine."
+
+
+def test_where_the_order_of_gpus_is_not_known_a_number_may_mean_any() -> None:
+    unordered = replace(MIXED, gpus_in_order=False)
+    verdicts = choose([HOPPER, OLDER], unordered, device=1)
+    assert all(verdict.usable for verdict in verdicts)
+
+
+def test_every_gpu_has_a_verdict_with_a_reason() -> None:
+    images = (DeviceImage("ptx", "7.5", Version("9.1")), DeviceImage("sass", "8.0", None))
+    verdict = judge(variant(STABLE_CUDA, images=images), MIXED)
+    assert [(str(one.gpu), one.runs, one.reason) for one in verdict.gpus] == [
+        ("GPU 0 (9.0)", False, "its PTX 9.1 needs the NVIDIA driver 590"),
+        ("GPU 1 (7.5)", False, "its PTX 9.1 needs the NVIDIA driver 590"),
+    ]
+    assert [one.reason for one in judge(OLDER, MIXED).gpus] == ["it has no code for 9.0", ""]
+
+
+@pytest.mark.parametrize("device", [2, "cuda:7", "cpu", "xpu:0", "", "cuda:x", True, -1])
+def test_what_is_no_visible_gpu_is_refused(device: object) -> None:
+    with pytest.raises(InputError) as caught:
+        choose([HOPPER], MIXED, device=device)
+    assert caught.value.code == "KY623"
+    assert caught.value.hint
+
+
+def test_a_device_of_torch_is_taken_by_its_text() -> None:
+    class Device:
+        def __str__(self) -> str:
+            return "cuda:1"
+
+    assert choose([HOPPER, OLDER], MIXED, device=Device())[0].variant == STABLE_CUDA
+
+
+# A machine of which not everything is known
+
+
+def test_what_is_not_known_of_a_machine_refuses_nothing() -> None:
+    target = describe_target(torch="2.13", cuda="13.0", platform="aarch64-linux")
+    facts = {
+        "glibc": Version("9.9"),
+        "driver": Version("9999"),
+        "python": Version("3.99"),
+        "images": (DeviceImage("sass", "9.0", None),),
+        "requirements": ("einops>=99",),
+    }
+    assert judge(variant("torch-stable-abi211-cu130-aarch64-linux", **facts), target).usable
+    assert judge(variant("tvm-ffi09-cu130-aarch64-linux"), target).usable
+    assert not judge(variant("torch-stable-abi214-cu130-aarch64-linux"), target).usable
+    assert not judge(variant("torch-stable-abi211-cu130-x86_64-linux"), target).usable
+
+
+def test_what_is_said_of_a_machine_counts() -> None:
+    target = describe_target(
+        torch="2.13", cuda="13.0", platform="aarch64-linux", capabilities=["12.1"], glibc="2.28", driver="580.65.06"
+    )
+    name = "torch-stable-abi211-cu130-aarch64-linux"
+    assert not judge(variant(name, images=(DeviceImage("sass", "9.0", None),)), target).usable
+    assert judge(variant(name, images=(DeviceImage("sass", "12.0", None),)), target).usable
+    assert not judge(variant(name, glibc=Version("2.34")), target).usable
+    assert not judge(variant(name, driver=Version("590")), target).usable
+
+
+def test_markers_of_requirements_are_judged_for_the_machine_that_is_meant() -> None:
+    windows = replace(CPU_NODE, cpu="aarch64", os="windows", glibc=None, python=(3, 13), packages=())
+    name = "torch211-cpu-aarch64-windows"
+    needs = ("colorama; sys_platform == 'win32'", "x; python_version == '3.13'", "y; platform_machine == 'arm64'")
+    for requirement in needs:
+        assert not judge(variant(name, requirements=(requirement,)), replace(windows, torch=Torch("2.11.0"))).usable
+        assert judge(variant(STABLE_CPU, requirements=(requirement,)), replace(CPU_NODE, packages=())).usable
+
+
+# The nearest cure
+
+
+def test_of_several_torches_the_nearest_to_the_one_here_is_named() -> None:
+    names = [f"torch{version}-cxx11-cpu-x86_64-linux" for version in ("29", "210", "211", "212")]
+    here = replace(CPU_NODE, torch=Torch("2.13.0+cpu"))
+    assert none_fits("org/gray", choose(map(variant, names), here)).hint == (
+        "nearest is torch212-cxx11-cpu-x86_64-linux: install torch 2.12"
+    )
+    older = replace(CPU_NODE, torch=Torch("2.8.0"))
+    assert "torch 2.9" in none_fits("org/gray", choose(map(variant, names), older)).hint
+
+
+def test_the_error_and_who_explains_show_the_same_table() -> None:
+    verdicts = choose(map(variant, [EXACT_CUDA, STABLE_CUDA, STABLE_CPU]), replace(CPU_NODE, torch=Torch("2.9.0")))
+    rows = table(verdicts)
+    assert {word for _, word, _ in rows} == {"no"}
+    error = none_fits("org/gray", verdicts)
+    assert [line.split(maxsplit=2) for line in error.what.splitlines()[1:]] == [list(row) for row in rows]
+    assert [word for _, word, _ in table(choose(map(variant, [STABLE_CPU, STABLE_CUDA, "torch-cpu"]), NODE))] == [
+        "best",
+        "yes",
+        "yes",
+    ]

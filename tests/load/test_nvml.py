@@ -90,7 +90,7 @@ class FakeMigNvml(FakeNvml):
         return 0
 
     def _slot(self, handle: Any) -> tuple[str, int, int]:
-        slot = self.cut[handle.value // 100 - 1][handle.value % 100]
+        slot: tuple[str, int, int] | None = self.cut[handle.value // 100 - 1][handle.value % 100]
         assert slot is not None
         return slot
 

@@ -2,19 +2,132 @@
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from kernelyard.cli.output import emit_json, print_table
+from kernelyard.cli.systems import system_options
 from kernelyard.errors import InputError
+
+if TYPE_CHECKING:
+    from kernelyard.load.explain import Explanation
+    from kernelyard.load.rules import Verdict
+    from kernelyard.load.system import System
 
 __all__ = ["command"]
 
+_CODE = re.compile(r"KY\d+", re.ASCII | re.IGNORECASE)
+
 
 @click.command("explain")
-@click.argument("codes", metavar="[CODE]...", nargs=-1)
-def command(codes: tuple[str, ...]) -> None:
-    """Say what each CODE, such as KY203, means and what to do; without one, list them all."""
+@click.argument("what", metavar="[ORG/NAME_OR_PATH | CODE...]", nargs=-1)
+@click.option("--version", metavar="SPEC", help="N, X.Y.Z, or a range such as '>=1.1,<1.3'; the newest by default.")
+@click.option("--revision", help="A branch, a tag, or a revision's id or the beginning of it.")
+@click.option("--backend", help="Only variants of this backend will do, such as cpu.")
+@click.option("--device", metavar="N", help="The GPU that matters where they differ, as CUDA counts: 1, or cuda:1.")
+@click.option("--hub", metavar="URL_OR_PATH", help="The hub; by default KERNELYARD_HUB, then the Hugging Face Hub.")
+@click.option("--json", "as_json", is_flag=True, help="Print the verdicts as JSON.")
+@system_options
+def command(
+    what: tuple[str, ...],
+    *,
+    backend: str | None,
+    device: str | None,
+    as_json: bool,
+    system: System,
+    **where: str | None,
+) -> int:
+    """Say which variant of a kernel a machine gets, and why not the others; or what CODEs such as KY203 mean.
+
+    Nothing of the kernel is downloaded or run. Without an argument, all codes are listed. Exits with 1 if the machine
+    gets no variant.
+    """
+    if all(_CODE.fullmatch(word) for word in what):
+        _print_codes(what)
+        return 0
+    if len(what) > 1:
+        raise InputError("KY001", f"one kernel at a time, not {len(what)}", hint="name one kernel, or codes only")
+    explained = _explain(what[0], system, backend, device, where)
+    if as_json:
+        emit_json(_json(explained))
+    else:
+        _print(explained, system)
+    return 0 if explained.best is not None else 1
+
+
+def _explain(
+    what: str, system: System, backend: str | None, device: str | None, where: dict[str, str | None]
+) -> Explanation:
+    from kernelyard.formats.variant import BACKENDS
+    from kernelyard.load.explain import explain_folder, explain_kernel
+    from kernelyard.load.variants import is_path
+
+    if backend is not None and backend not in BACKENDS:
+        raise InputError("KY606", f"unknown backend {backend!r}", hint=f"known are {', '.join(BACKENDS)}")
+    if not what or ("/" not in what and not Path(what).is_dir()):
+        hint = "`kernelyard explain` lists the codes; a kernel is ORG/NAME, or a folder"
+        raise InputError("KY001", f"neither a code nor a kernel: {what!r}", hint=hint)
+    if is_path(what):
+        return explain_folder(what, system, backend=backend, device=device)
+    return explain_kernel(what, system, backend=backend, device=device, **where)
+
+
+def _print(explained: Explanation, system: System) -> None:
+    from kernelyard.load.choose import table
+    from kernelyard.load.resolve import at
+
+    for revision in explained.passed_over:
+        click.echo(f"{at(revision)} has no variant for this machine", err=True)
+    click.echo(f"{at(explained.revision) if explained.revision else explained.of}, on {system}")
+    click.echo()
+    print_table(table(explained.verdicts), head=("variant", "", "why"))
+    best = explained.best
+    gpus = best.gpus if best is not None and not best.for_all_gpus else ()
+    for one in gpus:
+        word = {True: "runs", False: "does not run", None: "may run"}[one.runs]
+        click.echo(f"\n{one.gpu}: {word}{f': {one.reason}' if one.reason else ''}")
+    if best is None:
+        click.echo()
+        click.echo(explained.cure or ("there is no cure that is known" if explained.verdicts else "it has no variants"))
+
+
+def _json(explained: Explanation) -> dict[str, object]:
+    revision = explained.revision
+    return {
+        "of": explained.of,
+        "revision": revision.id if revision else None,
+        "found-by": revision.ref if revision else None,
+        "passed-over": [one.id for one in explained.passed_over],
+        "best": explained.best.variant if explained.best else None,
+        "cure": explained.cure or None,
+        "variants": [_verdict(verdict) for verdict in explained.verdicts],
+    }
+
+
+def _verdict(verdict: Verdict) -> dict[str, object]:
+    return {
+        "variant": verdict.variant,
+        "usable": verdict.usable,
+        "reason": verdict.reason,
+        "cure": verdict.cure or None,
+        "for-all-gpus": verdict.for_all_gpus if verdict.usable else None,
+        "gpus": [
+            {
+                "index": one.gpu.index,
+                "capability": ".".join(map(str, one.gpu.capability)),
+                "runs": one.runs,
+                "reason": one.reason or None,
+            }
+            for one in verdict.gpus
+        ],
+    }
+
+
+def _print_codes(codes: tuple[str, ...]) -> None:
     folder = files("kernelyard") / "codes"
     pages = {entry.name.removesuffix(".md"): entry for entry in folder.iterdir() if entry.name.startswith("KY")}
     unknown = [code for code in codes if code.upper() not in pages]

@@ -13,7 +13,17 @@ from kernelyard.load.refusal import Refusal
 from kernelyard.load.requirements import lookup_in
 from kernelyard.load.system import System
 
-__all__ = ["DEVICES", "GpuVerdict", "backend_fits", "doubt", "driver_fits", "gpu_verdicts", "has_device_code", "meant"]
+__all__ = [
+    "DEVICES",
+    "GpuVerdict",
+    "backend_fits",
+    "doubt",
+    "driver_fits",
+    "gpu_verdicts",
+    "has_device_code",
+    "meant",
+    "oldest_driver",
+]
 
 #: Those that are not the CPU.
 DEVICES = ("cuda", "rocm", "xpu", "metal", "cann", "neuron", "tpu")
@@ -21,6 +31,9 @@ DEVICES = ("cuda", "rocm", "xpu", "metal", "cann", "neuron", "tpu")
 #: CUDA major -> oldest driver for all its minors, from the table "CUDA Toolkit and Minimum Required Driver Version for
 #: CUDA Minor Version Compatibility" of the CUDA release notes.
 _DRIVER_OF_CUDA = {11: Version("450.80.02"), 12: Version("525.60.13"), 13: Version("580")}
+#: No major version is greater yet: what looks like one is a minor version of two digits that a name runs on to it.
+_NEWEST_MAJOR = {"cuda": 99, "rocm": 19, "xpu": 2099, "cann": 99}
+_DIGITS_OF_MAJOR = {"cuda": 2, "rocm": 1, "xpu": 4, "cann": 1}
 #: Backend -> the package by which torch has it.
 _PACKAGES = {"cann": "torch-npu", "neuron": "torch-neuronx", "tpu": "torch-tpu"}
 _METAL_MACOS = Version("26")
@@ -54,8 +67,21 @@ def backend_fits(facts: Facts, system: System) -> Refusal | None:
     return Refusal(reason, f"use a machine for {facts.backend} with {package}")
 
 
+def version_of(facts: Facts) -> Version | None:
+    """Return the version of the backend's toolkit, as it is meant by those who can only write it into a name.
+
+    The ecosystem reads the last digit of ``cu1210`` and ``rocm714`` as the minor version, 121.0 and 71.4; what is meant
+    is 12.10 and 7.14.
+    """
+    version = facts.backend_version
+    if version is None or version.major <= _NEWEST_MAJOR.get(facts.backend, version.major):
+        return version
+    digits, count = f"{version.major}{version.minor}", _DIGITS_OF_MAJOR[facts.backend]
+    return Version(f"{digits[:count]}.{digits[count:]}")
+
+
 def _cuda(facts: Facts, system: System) -> Refusal | None:
-    torch, wanted = system.torch, facts.backend_version
+    torch, wanted = system.torch, version_of(facts)
     if facts.framework == "tvm-ffi" and torch is None:
         return None
     cure = f"install a torch built for CUDA {wanted.major}" if wanted else "install a torch built for CUDA"
@@ -80,7 +106,7 @@ def _has_own_cudart(facts: Facts) -> bool:
 
 
 def _rocm(facts: Facts, system: System) -> Refusal | None:
-    torch, wanted = system.torch, facts.backend_version
+    torch, wanted = system.torch, version_of(facts)
     cure = f"install a torch built for ROCm {wanted}" if wanted else "install a torch built for ROCm"
     if torch is None or torch.hip is None:
         here = f"this torch, {torch.version}, is built without it" if torch else "no torch is installed"
@@ -106,7 +132,7 @@ def _rocm_doubt(facts: Facts) -> str | None:
 
 
 def _xpu(facts: Facts, system: System) -> Refusal | None:
-    torch, wanted = system.torch, facts.backend_version
+    torch, wanted = system.torch, version_of(facts)
     cure = f"install a torch built for XPU {wanted}" if wanted else "install a torch built for XPU"
     if torch is None or torch.xpu is None:
         here = f"this torch, {torch.version}, is built without it" if torch else "no torch is installed"
@@ -136,12 +162,18 @@ def driver_fits(facts: Facts, system: System) -> Refusal | None:
     if system.driver is None:
         return Refusal("It is for CUDA and there is no NVIDIA driver here.", "use a machine with an NVIDIA GPU")
     floor = facts.driver
-    if floor is None and facts.backend_version is not None:
-        floor = _DRIVER_OF_CUDA.get(facts.backend_version.major)
+    version = version_of(facts)
+    if floor is None and version is not None:
+        floor = oldest_driver(version)
     if floor is None or system.driver >= floor:
         return None
     reason = f"It needs the NVIDIA driver {floor} or later and this is {system.driver}."
     return Refusal(reason, f"install the NVIDIA driver {floor} or later")
+
+
+def oldest_driver(cuda: Version) -> Version | None:
+    """Return the oldest driver that programs of a CUDA run on, whatever its minor version; None if it is not known."""
+    return _DRIVER_OF_CUDA.get(cuda.major)
 
 
 def meant(system: System, device: int | None) -> tuple[Gpu, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from kernelyard.errors import MissingError
 from kernelyard.formats.facts import Facts
 from kernelyard.formats.versions import Version
-from kernelyard.load.backends import DEVICES
+from kernelyard.load.backends import DEVICES, version_of
 from kernelyard.load.device import device_number
 from kernelyard.load.rules import Candidate, Verdict, judge
 from kernelyard.load.system import System
@@ -91,7 +91,7 @@ def _rank(verdict: Verdict, variant: Candidate, *, system: System, accelerated: 
         -facts.preference,
         _FRAMEWORKS.index(facts.framework),
         _descending(facts.framework_version),
-        _descending(facts.backend_version),
+        _descending(version_of(facts)),
         variant.name,
     )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from kernelyard.formats.versions import Version
 from kernelyard.load.nvml import Gpu
 
-__all__ = ["ask_cuda", "may_have_driver"]
+__all__ = ["ask_cuda", "driver_of_release", "may_have_driver"]
 
 #: What a driver makes that can compute: on servers, in WSL, on Jetsons. Images bring `libcuda.so.1` without any.
 _DEVICES = ("nvidiactl", "dxg", "nvgpu", "nvhost-gpu", "nvhost-ctrl-gpu", "nvmap")
@@ -91,11 +91,12 @@ def ask_cuda(library: str = "libcuda.so.1") -> tuple[Version | None, tuple[Gpu, 
         Gpu(index, f"GPU-{_uuid(uuid)}" if uuid.strip("0") else "", (major, minor), name)
         for index, (uuid, major, minor, name) in enumerate(found)
     )
-    return _driver(number // 1000, number // 10 % 100), gpus
+    return driver_of_release(Version(f"{number // 1000}.{number // 10 % 100}")), gpus
 
 
-def _driver(major: int, minor: int) -> Version | None:
-    known = [driver for release, driver in sorted(_DRIVER_OF_RELEASE.items()) if release <= (major, minor)]
+def driver_of_release(cuda: Version) -> Version | None:
+    """Return the first driver that a release of CUDA came with, or the newest release before it that is known here."""
+    known = [driver for release, driver in sorted(_DRIVER_OF_RELEASE.items()) if release <= (cuda.major, cuda.minor)]
     return Version(known[-1]) if known else None
 
 

@@ -124,6 +124,21 @@ class System:
         """CPU and operating system as in variant names."""
         return f"{self.cpu}-{self.os}"
 
+    def __str__(self) -> str:
+        library = {"glibc": self.glibc, "musl": self.musl, "macOS": self.macos}
+        driver = None if self.driver is None else f"driver {self.driver}"
+        python = f"Python {self.python[0]}.{self.python[1]}{'t' if self.free_threaded else ''}"
+        parts = (
+            self.platform,
+            *(f"{name} {version}" for name, version in library.items() if version is not None),
+            python if "python" not in self.unknown else None,
+            f"torch {self.torch.version}" if self.torch is not None else "no torch",
+            *map(str, self.gpus),
+            *self.amd_gpus,
+            driver,
+        )
+        return ", ".join(part for part in parts if part)
+
 
 @cache
 def describe_system() -> System:

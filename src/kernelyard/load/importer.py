@@ -21,6 +21,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 from kernelyard.errors import KernelyardError, LoadError, Place, VerificationError
+from kernelyard.load.installed import adopt, adopted, alias, package_name, part_of_alias
 from kernelyard.load.resources import VerifiedResources
 from kernelyard.load.verified import VerifiedTree
 
@@ -38,6 +39,7 @@ class _Claim:
         tree: Its files.
         prefix: The folder of the package inside the variant, ``""`` or ``name/``.
         prepare: Called with the module before its body runs.
+        package: The name that it has where it is installed.
         users: How many calls are importing it at this moment.
         began: Whether its body has begun to run, and not failed.
         done: Whether its body has run to its end.
@@ -49,6 +51,7 @@ class _Claim:
         self.tree = tree
         self.prefix = prefix
         self.prepare = prepare
+        self.package = package_name(tree, prefix)
         self.users = 0
         self.began = False
         self.done = False
@@ -64,7 +67,7 @@ def imported(identity: str) -> ModuleType | None:
     """Return the module of this content that the process has, if any."""
     with _lock:
         claim = _claim_of(identity)
-        return claim.module if claim else None
+        return claim.module if claim else adopted(identity)
 
 
 def import_once(name: str, tree: VerifiedTree, prefix: str, prepare: Callable[[ModuleType], None]) -> ModuleType:
@@ -80,6 +83,9 @@ def import_once(name: str, tree: VerifiedTree, prefix: str, prepare: Callable[[M
         VerificationError: The name belongs to something else (KY603), or a file has changed (KY602).
         LoadError: The kernel's own code failed (KY604). Nothing of it stays in ``sys.modules``.
     """
+    installed = _installed(tree, prefix, prepare)
+    if installed is not None:
+        return installed
     claim = _enter(name, tree, prefix, prepare)
     try:
         module = _import(claim)
@@ -92,6 +98,18 @@ def import_once(name: str, tree: VerifiedTree, prefix: str, prepare: Callable[[M
             # After a failure the name is free again: the author mends the kernel and loads it anew.
             if claim.users == 0 and claim.module is None:
                 del _claims[claim.name]
+
+
+def _installed(tree: VerifiedTree, prefix: str, prepare: Callable[[ModuleType], None]) -> ModuleType | None:
+    """Return the module of this content that was imported as an installed package, if any."""
+    with _lock:
+        is_claimed = _claim_of(tree.identity) is not None
+    module = adopted(tree.identity)
+    if module is None and not is_claimed:
+        module = adopt(tree, prefix)
+        if module is not None:
+            prepare(module)
+    return module
 
 
 def _enter(name: str, tree: VerifiedTree, prefix: str, prepare: Callable[[ModuleType], None]) -> _Claim:
@@ -263,7 +281,7 @@ class _Finder:
         top, *parts = fullname.split(".")
         claim = _claims.get(top)
         if claim is None:
-            return None
+            return _of_package(top, ".".join(parts))
         base = claim.prefix + "/".join(parts)
         if not parts:
             return _package(fullname, claim, claim.prefix)
@@ -324,6 +342,15 @@ def _path_hook(path: str) -> _PathFinder:
         if claim is not None:
             return _PathFinder(claim, folder)
     raise ImportError(f"not a folder of a kernel that is loaded: {path}", path=path)
+
+
+def _of_package(name: str, rest: str) -> ModuleSpec | None:
+    """Return where the package of an installed kernel comes from, if that kernel has been loaded."""
+    if rest:
+        return part_of_alias(name, rest)
+    # Every import of the process passes here.
+    kernels = [claim for claim in list(_claims.values()) if claim.package == name]
+    return alias(name, {claim.name: (claim.tree, claim.prefix) for claim in kernels}) if kernels else None
 
 
 def _search_path(claim: _Claim, folder: str) -> str:

@@ -111,7 +111,9 @@ def test_a_mistake_is_told_at_its_place(text: str, expected: tuple[str, str]) ->
 
 
 def test_other_settings_may_stand_beside_it_where_there_are_settings() -> None:
-    text = f'floor = "anything"\n[matrix]\nnot-looked-at = 1\n{ALLOW}'
+    text = (
+        f'floor = "anything"\nlockfile = 1\n[matrix]\nnot-looked-at = 1\n[dependencies]\n[dependency-groups]\n{ALLOW}'
+    )
     found = read_policy(text, path="kernelyard.toml", settings=True)
     assert found is not None
     assert found.allow == (Allowance("hf://", ("org/*",)),)

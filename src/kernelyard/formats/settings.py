@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from kernelyard.formats.floor import FLOORS
 from kernelyard.formats.matrix import MatrixRules, matrix_rules
-from kernelyard.formats.policy import Policy, policy_of
+from kernelyard.formats.policy import SETTINGS, Policy, policy_of
 from kernelyard.formats.tables import Problems, Table
 from kernelyard.formats.toml_document import parse_toml
 
@@ -66,8 +66,8 @@ def _settings(table: Table, known: MatrixRules | None) -> Settings:
         floor = table.one_of((*table.key, "floor"), floor, FLOORS, "floor")
     matrix = table.table("matrix")
     rules = matrix_rules(matrix, known) if matrix is not None else None
-    for member in ("dependencies", "dependency-groups", "lockfile"):
-        table.expect(member)  # what kernels the project uses; read where they are locked
+    for member in SETTINGS:
+        table.expect(member)  # also what kernels the project uses, which is read where they are locked
     trust = table.table("trust")
     policy = policy_of(trust) if trust is not None else None
     table.finish()

@@ -61,7 +61,8 @@ _settled: dict[Hashable, float] = {}
 def check_consent(source: Hub, repo: str, trust_remote_code: object, *, refresh: bool = False) -> None:
     """Check, before anything is asked of a hub, that its code may be run.
 
-    A lock is no consent: who loads by one passes what the caller said, as everybody does.
+    Who loads by a lock passes True: a lock is the consent of the project that it is part of, which was asked for when
+    it was made. What a policy forbids it does not allow.
 
     Args:
         source: The hub.

@@ -130,9 +130,9 @@ def vouching(found: Revision, allowed: Iterable[PublicKey]) -> tuple[PublicKey, 
         EnvironmentProblemError: There is something to verify, and ``cryptography`` is not installed (KY515).
     """
     keys = tuple(dict.fromkeys(allowed))
-    if not keys or not found.index.signatures:
+    if not keys or found.document is None:
         return ()
-    message, signatures = signed_part(found.document or b"", path=f"index of {found.repo}")
+    message, signatures = signed_part(found.document, path=f"index of {found.repo}")
     return tuple(key for key in keys if verify_signatures(message, signatures, [key]).is_trusted)
 
 

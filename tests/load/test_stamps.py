@@ -143,7 +143,7 @@ def test_times_of_a_file_server_have_to_be_old(
 ) -> None:
     monkeypatch.setattr(stamps, "_is_local", lambda _: False)
     now = time.time_ns()
-    monkeypatch.setattr(stamps.time, "time_ns", lambda: now + int(age_s * 1e9))
+    monkeypatch.setattr("kernelyard.load.stamps.time.time_ns", lambda: now + int(age_s * 1e9))
     assert (hashed(folder).seen is not None) is counts
     assert counter.times == 1
 

@@ -21,7 +21,9 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 from kernelyard.errors import KernelyardError, LoadError, Place, VerificationError
+from kernelyard.load.forks import after_fork, forget_import, fork_safe_lock
 from kernelyard.load.installed import adopt, adopted, alias, package_name, part_of_alias
+from kernelyard.load.namespaces import check_namespaces, note_opened
 from kernelyard.load.resources import VerifiedResources
 from kernelyard.load.verified import VerifiedTree
 
@@ -40,7 +42,7 @@ class _Claim:
         prefix: The folder of the package inside the variant, ``""`` or ``name/``.
         prepare: Called with the module before its body runs.
         package: The name that it has where it is installed.
-        users: How many calls are importing it at this moment.
+        users: The threads that are importing it at this moment.
         began: Whether its body has begun to run, and not failed.
         done: Whether its body has run to its end.
         module: What was in ``sys.modules`` then: the module, or what the kernel has put in its place.
@@ -52,7 +54,7 @@ class _Claim:
         self.prefix = prefix
         self.prepare = prepare
         self.package = package_name(tree, prefix)
-        self.users = 0
+        self.users: list[int] = []
         self.began = False
         self.done = False
         self.module: ModuleType | None = None
@@ -60,7 +62,20 @@ class _Claim:
 
 _claims: dict[str, _Claim] = {}
 #: Guards the claims. No code of a kernel runs under it, so it cannot take part in a deadlock.
-_lock = threading.Lock()
+_lock = fork_safe_lock()
+
+
+def _after_fork() -> None:
+    """Take away what other threads of the parent were importing: nobody is left to bring it to an end."""
+    own = threading.get_ident()
+    for name, claim in list(_claims.items()):
+        claim.users = [one for one in claim.users if one == own]
+        if not claim.users and claim.module is None:
+            del _claims[name]
+            forget_import(name)
+
+
+after_fork(_after_fork)
 
 
 def imported(identity: str) -> ModuleType | None:
@@ -94,9 +109,9 @@ def import_once(name: str, tree: VerifiedTree, prefix: str, prepare: Callable[[M
         return module
     finally:
         with _lock:
-            claim.users -= 1
+            claim.users.remove(threading.get_ident())
             # After a failure the name is free again: the author mends the kernel and loads it anew.
-            if claim.users == 0 and claim.module is None:
+            if not claim.users and claim.module is None:
                 del _claims[claim.name]
 
 
@@ -118,7 +133,7 @@ def _enter(name: str, tree: VerifiedTree, prefix: str, prepare: Callable[[Module
         if claim is None:
             _check_name(name, tree)
             claim = _claims[name] = _Claim(name, tree, prefix, prepare)
-        claim.users += 1
+        claim.users.append(threading.get_ident())
         # First, so that the ordinary finder never sees the folder of a kernel and what lies about in it.
         if _FINDER not in sys.meta_path:
             sys.meta_path.insert(0, _FINDER)
@@ -239,14 +254,19 @@ class _ExtensionLoader(ExtensionFileLoader):
 
     def __init__(self, fullname: str, claim: _Claim, path: str) -> None:
         super().__init__(fullname, str(claim.tree.root / path))
-        self._tree = claim.tree
+        self._claim = claim
         self._relative = path
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Hash the file and all libraries of the kernel, then let the dynamic linker open it."""
-        self._tree.check(self._relative)
-        self._tree.check_libraries()
-        return super().create_module(spec)
+        """Check the file and all libraries of the kernel, then let the dynamic linker open it."""
+        tree = self._claim.tree
+        library = tree.check(self._relative)
+        tree.check_libraries()
+        check_namespaces(library, self._claim.name)
+        try:
+            return super().create_module(spec)
+        finally:
+            note_opened(library)
 
 
 class _FolderLoader(Loader):

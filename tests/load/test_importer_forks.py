@@ -1,0 +1,135 @@
+"""A child that was forked while the parent was loading loads by itself, and what was loaded before is there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernelyard.load import get_loaded_kernels, get_local_kernel, importer
+
+MakeVariant = Callable[..., Path]
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+
+SLOW = (
+    "import sys, time\nfrom . import _ops\nsys._begun_in_the_test.set()\ntime.sleep(sys._pause_of_the_test)\nDONE = 1\n"
+)
+
+
+def in_child(work: Callable[[], None]) -> None:
+    """Do something in a forked child; fail with what it fails with, or when it hangs."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = b"done"
+        try:
+            work()
+        except BaseException:  # noqa: BLE001 - told to the parent
+            status = traceback.format_exc().encode()
+        os.write(write, status)
+        os._exit(0)
+    os.close(write)
+    end = time.monotonic() + 20
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        if time.monotonic() > end:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+            pytest.fail("the child hangs")
+        time.sleep(0.005)
+    with os.fdopen(read) as told:
+        assert told.read() == "done"
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    event = threading.Event()
+    monkeypatch.setattr(sys, "_begun_in_the_test", event, raising=False)
+    monkeypatch.setattr(sys, "_pause_of_the_test", 1.0, raising=False)
+    return event
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_child_does_not_wait_for_a_thread_that_it_does_not_have(
+    make_variant: MakeVariant, begun: threading.Event
+) -> None:
+    variant = make_variant(files={"__init__.py": SLOW})
+    thread = threading.Thread(target=get_local_kernel, args=(variant,))
+    thread.start()
+    assert begun.wait(10)
+
+    def load() -> None:
+        sys._pause_of_the_test = 0.0  # type: ignore[attr-defined]
+        assert get_local_kernel(variant).DONE
+        assert len(get_loaded_kernels()) == 1
+
+    in_child(load)
+    thread.join()
+    assert get_local_kernel(variant).DONE
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_lock_that_another_thread_holds_is_free_in_a_child(make_variant: MakeVariant) -> None:
+    variant = make_variant()
+    let_go = threading.Event()
+
+    def hold() -> None:
+        with importer._lock:
+            held.set()
+            let_go.wait(30)
+
+    held = threading.Event()
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(10)
+
+    def load() -> None:
+        assert get_local_kernel(variant).twice(2) == 4
+
+    try:
+        in_child(load)
+    finally:
+        let_go.set()
+        thread.join()
+
+
+def test_what_was_loaded_before_a_fork_is_loaded_after_it(make_variant: MakeVariant) -> None:
+    variant = make_variant()
+    module = get_local_kernel(variant)
+
+    def load() -> None:
+        assert get_local_kernel(variant) is module
+        assert module.twice(1) == 2
+
+    in_child(load)
+
+
+def test_a_kernel_may_fork_while_it_is_imported(make_variant: MakeVariant) -> None:
+    source = "import os\nfrom . import _ops\nchild = os.fork()\n"
+    source += "if child == 0:\n    from . import late\n    os._exit(late.X)\n"
+    source += "STATUS = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])\n"
+    module = get_local_kernel(make_variant(files={"__init__.py": source, "late.py": "X = 7\n"}))
+    assert module.STATUS == 7
+
+
+def test_workers_of_a_pool_load_what_their_parent_has_not(make_variant: MakeVariant, tmp_path: Path) -> None:
+    variant = make_variant()
+    program = (
+        "import sys\nfrom concurrent.futures import ProcessPoolExecutor\nfrom multiprocessing import get_context\n"
+        "from kernelyard import get_local_kernel\n"
+        "def work(number):\n    return get_local_kernel(sys.argv[1]).twice(number)\n"
+        "if __name__ == '__main__':\n"
+        "    with ProcessPoolExecutor(4, mp_context=get_context('fork')) as pool:\n"
+        "        print(list(pool.map(work, range(8))))\n"
+    )
+    (tmp_path / "program.py").write_text(program)
+    command = [sys.executable, str(tmp_path / "program.py"), str(variant)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[0, 2, 4, 6, 8, 10, 12, 14]\n"

@@ -43,7 +43,12 @@ def make(
         for name, content in (files or {}).items():
             (variant / name).parent.mkdir(parents=True, exist_ok=True)
             (variant / name).write_bytes(content)
-        metadata = {"name": "gray", "id": f"_gray_{backend}", "version": 1, "license": "MIT"}
+        metadata = {
+            "name": "gray",
+            "id": f"_gray_{backend}_{sha256(text.encode()).hexdigest()[:7]}",
+            "version": 1,
+            "license": "MIT",
+        }
         (variant / "metadata.json").write_text(json.dumps({**metadata, "backend": {"type": backend}}))
     built = FolderHub.find(folder / text)
     assert built is not None

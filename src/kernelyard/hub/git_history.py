@@ -16,7 +16,6 @@ from pathlib import Path
 from kernelyard.errors import (
     EnvironmentProblemError,
     InputError,
-    KernelyardError,
     MissingError,
     Place,
     VerificationError,
@@ -82,15 +81,26 @@ class History:
             VerificationError: A version or release is gone, or has been set back (KY514).
         """
         path = Memory.default().path(self.place.location, self.repo)
-        now = {
-            "branches": {name: id_ for name, id_ in refs.branches.items() if VERSION_BRANCH.fullmatch(name)},
-            "tags": {name: refs.tags[name] for name in newest_first(refs.tags)},
-        }
-        seen = _seen(path)
+        now, seen = _states(refs), _seen(path)
         for kind in _MEMBERS if seen else ():
             self._compare(seen[kind], now[kind])
         if seen != now:
-            _remember(path, {"location": self.place.location, "kernel": self.repo, **now})
+            self._remember(now)
+
+    def moved(self, refs: Refs) -> None:
+        """Remember where this publisher has put branches and tags: what follows from it need not be asked for."""
+        seen = _seen(Memory.default().path(self.place.location, self.repo))
+        now = _states(refs)
+        if seen:
+            self._remember({kind: {**seen[kind], **now[kind]} for kind in _MEMBERS})
+
+    def _remember(self, now: Mapping[str, Mapping[str, str]]) -> None:
+        path = Memory.default().path(self.place.location, self.repo)
+        try:
+            write_own(path, canonical_json({"location": self.place.location, "kernel": self.repo, **now}))
+        except OSError as error:
+            # A read-only home is no reason not to load a kernel.
+            _logger.debug("what was seen of %s cannot be kept: %s", self.repo, error)
 
     def _compare(self, before: Mapping[str, str], now: Mapping[str, str]) -> None:
         gone = next((name for name in before if name not in now), None)
@@ -166,9 +176,9 @@ def _strings(fields: Fields) -> dict[str, str]:
     return {name: fields.required(name, str) for name in fields.members}
 
 
-def _remember(path: Path, seen: Mapping[str, object]) -> None:
-    try:
-        write_own(path, canonical_json(seen))
-    except (OSError, KernelyardError) as error:
-        # A read-only home is no reason not to load a kernel.
-        _logger.debug("what was seen of %s cannot be kept: %s", seen["kernel"], error)
+def _states(refs: Refs) -> dict[str, dict[str, str]]:
+    """Return what only ever goes forward: versions and releases. Other branches may go where they like."""
+    return {
+        "branches": {name: id_ for name, id_ in refs.branches.items() if VERSION_BRANCH.fullmatch(name)},
+        "tags": {name: refs.tags[name] for name in newest_first(refs.tags)},
+    }

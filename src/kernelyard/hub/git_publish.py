@@ -19,10 +19,12 @@ from kernelyard.formats.index import FileEntry
 from kernelyard.hub.fitness import check_fit
 from kernelyard.hub.git import GitHub
 from kernelyard.hub.git_access import REMOTE, RemoteRefs, said_by_git, told
+from kernelyard.hub.git_history import History
 from kernelyard.hub.git_mirror import Mirror, aside, large_path
 from kernelyard.hub.git_program import run_git
 from kernelyard.hub.git_tree import ATTRIBUTES, Tree, attributes, in_lfs, pointer
 from kernelyard.hub.protocol import Publication, Published, Revision
+from kernelyard.hub.refs import Refs
 from kernelyard.hub.static import copy_verified
 from kernelyard.hub.tree import BUILD, YANKED, TreeFile
 from kernelyard.hub.tree_changes import (
@@ -93,6 +95,8 @@ def publish(hub: GitHub, publication: Publication) -> Published:
         _send(mirror, large)
     _push(hub, publication, moves)
     mirror.keep(commit)
+    if not hub.is_local:
+        History(hub.place, repo).moved(Refs(repo, {branch: commit}, {work.tag: commit} if work.tag else {}))
     return Published(Revision(repo, commit, branch, publication.index, text), changed=True, sent=work.changes.sent)
 
 

@@ -14,6 +14,7 @@ import pytest
 
 import kernelyard as kernels
 from kernelyard.errors import KernelyardError
+from tests.hub.hugging_face_server import Hub
 
 MakeVariant = Callable[..., Path]
 
@@ -235,3 +236,60 @@ def test_a_module_says_what_it_is(hub: Path) -> None:
     assert len(described.digest) == 64
     assert described.verdict == "It runs on this machine."
     assert described.repo_info == kernels.RepoInfo("org/my-gray", described.revision or "")
+
+
+def test_installing_does_not_ask_for_python_packages_unless_told_to(
+    hub: Path, make_variant: MakeVariant, publish: Callable[..., str]
+) -> None:
+    needy = make_variant("needy")
+    metadata = json.loads((needy / "metadata.json").read_bytes())
+    (needy / "metadata.json").write_text(json.dumps({**metadata, "python-depends": ["no-such-package-here"]}))
+    publish(needy.parent, "org/needy")
+    with pytest.raises(ImportError, match="no-such-package-here"):
+        kernels.install_kernel("org/needy", version=1, validate_dependencies=True)
+    assert not (hub.parent / "store/variants").exists()
+    assert (kernels.install_kernel("org/needy", version=1) / "__init__.py").is_file()
+    # A kernel that is here is still not loaded without what it needs.
+    with pytest.raises(ImportError, match="no-such-package-here"):
+        kernels.get_kernel("org/needy", version=1)
+
+
+def test_device_code_is_not_asked_for_where_the_caller_says_so(
+    make_variant: MakeVariant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kernelyard.formats.versions import Version
+    from kernelyard.load.nvml import Gpu
+    from kernelyard.load.system import System, Torch
+
+    gpus = (Gpu(0, "", (9, 0)),)
+    torch = Torch("2.11.0+cu130", Version("13.0"))
+    system = System("x86_64", "linux", Version("2.36"), (3, 12), torch=torch, driver=Version("580"), gpus=gpus)
+    monkeypatch.setattr("kernelyard.load.resolve.describe_system", lambda: system)
+    variant = make_variant(name="torch-cuda", backend="cuda")
+    metadata = json.loads((variant / "metadata.json").read_bytes())
+    metadata["backend"]["archs"] = ["8.0"]
+    (variant / "metadata.json").write_text(json.dumps(metadata))
+    with pytest.raises(RuntimeError) as caught:
+        kernels.get_local_kernel(variant)
+    assert isinstance(caught.value, FileNotFoundError)
+    assert [type(one).__name__ for one in kernels.get_kernel_variants(variant)] == ["VariantRejected"]
+    assert kernels.get_local_kernel(variant, check_arch=False).twice(2) == 4
+
+
+def test_what_a_hub_tells_of_a_variant_only_late_counts_as_well(hugging_face: Hub) -> None:
+    metadata = {"name": "gray", "version": 1, "license": "MIT"}
+    tree: dict[str, bytes] = {}
+    # Without an index, the metadata of the first alone is read before one is chosen.
+    for variant, backend, needs in (("torch-npu", "cann", []), ("torch-universal", "cpu", ["no-such-package-here"])):
+        said = {**metadata, "id": f"_gray_{backend}", "python-depends": needs, "backend": {"type": backend}}
+        tree[f"build/{variant}/metadata.json"] = json.dumps(said).encode()
+        tree[f"build/{variant}/__init__.py"] = b"raise SystemExit\n"
+        tree[f"build/{variant}/large.bin"] = b"x" * 20_000
+    hugging_face.make("org/gray").put("v1", tree)
+    for call in (kernels.get_kernel, kernels.install_kernel):
+        options = {"validate_dependencies": True} if call is kernels.install_kernel else {}
+        with pytest.raises(ImportError, match="no-such-package-here is not installed"):
+            call("org/gray", version=1, **options)  # type: ignore[arg-type]
+    assert not kernels.has_kernel("org/gray", version=1)
+    # Before anything large is fetched.
+    assert not [line for line in hugging_face.requests if "large.bin" in line]

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -212,7 +213,7 @@ def install_kernel(
     local_files_only: bool = False,
     user_agent: UserAgent = None,
     trust_remote_code: Trust = False,
-    validate_dependencies: bool = True,
+    validate_dependencies: bool = False,
     check_arch: bool = True,
     device: Device | None = None,
     hub: str | Path | None = None,
@@ -228,7 +229,7 @@ def install_kernel(
         local_files_only: Ask no hub: answer from the store alone.
         user_agent: See there.
         trust_remote_code: See there.
-        validate_dependencies: Taken for the sake of programs that pass it; Python packages are always asked for.
+        validate_dependencies: Whether the Python packages that it needs have to be installed by now.
         check_arch: See there.
         device: See there.
         hub: See there.
@@ -242,8 +243,8 @@ def install_kernel(
     """
     from kernelyard.hub.offline import no_requests
 
-    del user_agent, validate_dependencies
-    terms = _terms(backend, device, check_arch=check_arch)
+    del user_agent
+    terms = replace(_terms(backend, device, check_arch=check_arch), check_requirements=validate_dependencies)
     request = Request(repo_id, Wanted.parse(version, revision), terms, hub, trust_remote_code, refresh)
     if not local_files_only:
         return install(request)

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from kernelyard.errors import EnvironmentProblemError, InputError, KernelyardError, MissingError, Place
 from kernelyard.formats import metadata as file_format
+from kernelyard.formats.index import VariantEntry
 from kernelyard.formats.wanted import Wanted
 from kernelyard.hub import Hub, Revision, open_hub
 from kernelyard.hub.folder import FolderHub
@@ -29,13 +30,13 @@ from kernelyard.load.loaded import RepoInfo, load_tree
 from kernelyard.load.overrides import VARIABLE, local_override
 from kernelyard.load.redirect import Redirect, known_redirect, redirect_at, redirect_of
 from kernelyard.load.remembered import freshness
-from kernelyard.load.resolve import Choice, OfflineError, Terms, at, resolve
+from kernelyard.load.resolve import Choice, OfflineError, Terms, at, best, resolve
 from kernelyard.load.rules import Verdict
 from kernelyard.load.trust import check_consent, check_evidence, check_local, check_variant
 from kernelyard.load.verified import VerifiedTree, content_key
 from kernelyard.store import Store, absolute_path
 
-__all__ = ["Request", "choices", "folder_for", "install", "load", "load_from", "needed_by"]
+__all__ = ["Request", "choices", "entry_of", "folder_for", "install", "load", "load_from", "needed_by"]
 
 T = TypeVar("T")
 
@@ -136,6 +137,19 @@ def choices(request: Request, *, or_refused: bool = False) -> Iterator[tuple[Hub
         yield from _follow(request, source, moved, or_refused=or_refused)
 
 
+def entry_of(source: Hub, found: Revision, verdict: Verdict, terms: Terms) -> VariantEntry:
+    """Return a variant with all its files; where the hub knows more of it only now, it is judged by that as well.
+
+    Raises:
+        MissingError: By what is known now it does not run here (KY601, or a LoadError with KY609).
+        KernelyardError: What :meth:`Hub.variant` raises.
+    """
+    entry = source.variant(found, verdict.variant)
+    if found.document is None:
+        best(at(found), [entry], terms)
+    return entry
+
+
 def needed_by(source: Hub, found: Revision, verdict: Verdict, request: Request) -> tuple[list[KernelDependency], Chain]:
     """Return the kernels that a variant needs, and the chain with it at its end; no more is fetched than its metadata.
 
@@ -143,7 +157,7 @@ def needed_by(source: Hub, found: Revision, verdict: Verdict, request: Request) 
         InputError: Its metadata is malformed (KY212, KY610), or it is in the chain (KY612).
         KernelyardError: What :meth:`Hub.fetch_file` raises.
     """
-    entry = source.variant(found, verdict.variant)
+    entry = entry_of(source, found, verdict, request.terms)
     chain = request.chain.with_(_key(found, entry.name), at(found))
     file = next((one for one in entry.files if one.path == "metadata.json"), None)
     if file is None:
@@ -168,7 +182,7 @@ def _attempts(request: Request, use: Callable[[Request, Hub, Revision, Verdict],
 
 
 def _load(request: Request, source: Hub, found: Revision, verdict: Verdict) -> ModuleType:
-    entry = source.variant(found, verdict.variant)
+    entry = entry_of(source, found, verdict, request.terms)
     module = imported(entry.digest)
     if module is not None:
         return module
@@ -187,7 +201,7 @@ def _install(request: Request, source: Hub, found: Revision, verdict: Verdict) -
 
 
 def _fetched(request: Request, source: Hub, found: Revision, verdict: Verdict) -> tuple[VerifiedTree, Metadata, Chain]:
-    entry = source.variant(found, verdict.variant)
+    entry = entry_of(source, found, verdict, request.terms)
     tree = fetch_variant(source, found, entry)
     check_variant(source, found, entry, tree)
     metadata = metadata_of(tree, entry, found.index)

@@ -16,7 +16,7 @@ from kernelyard.load.choose import choose
 from kernelyard.load.remembered import Recalled, Remembered, freshness
 from kernelyard.load.rules import Candidate, Verdict
 from kernelyard.load.system import describe_system
-from kernelyard.load.unusable import refusal, without_code
+from kernelyard.load.unusable import DEVICE_CODE, REQUIREMENTS, as_if_unknown, refusal
 
 __all__ = ["Choice", "OfflineError", "Terms", "UnknownError", "at", "best", "judged", "resolve"]
 
@@ -47,15 +47,22 @@ class Terms:
         backend: Only variants for this backend will do; None lets all.
         device: The GPU that it has to serve, as a number, ``cuda:1`` or a ``torch.device``; None for all visible ones.
         check_arch: Whether code for the GPUs is asked for at all.
+        check_requirements: Whether Python packages that it needs are asked for.
     """
 
     backend: str | None = None
     device: object = None
     check_arch: bool = True
+    check_requirements: bool = True
 
     def __str__(self) -> str:
         device = "" if self.device is None else f" on {self.device}"
-        return f"{self.backend or ''}{device}{'' if self.check_arch else ' unchecked'}"
+        return f"{self.backend or ''}{device}{''.join(f' without {fact}' for fact in self.unasked)}"
+
+    @property
+    def unasked(self) -> tuple[str, ...]:
+        """The facts of variants that do not count."""
+        return (*(() if self.check_arch else DEVICE_CODE), *(() if self.check_requirements else REQUIREMENTS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +127,7 @@ def resolve(
 def judged(variants: Iterable[Candidate], terms: Terms, broken: Iterable[BrokenVariant] = ()) -> tuple[Verdict, ...]:
     """Return what is said of each variant: of the usable ones first, the best leading; of broken ones last."""
     candidates = tuple(variants)
-    shown = candidates if terms.check_arch else without_code(candidates)
+    shown = as_if_unknown(candidates, *terms.unasked) if terms.unasked else candidates
     verdicts = choose(shown, describe_system(), terms.backend, device=terms.device)
     return (*verdicts, *(Verdict(one.name, usable=False, reason=one.reason) for one in broken))
 
@@ -148,7 +155,7 @@ def at(found: Revision) -> str:
 def _refusal(
     what: str, verdicts: tuple[Verdict, ...], variants: tuple[Candidate, ...], terms: Terms
 ) -> KernelyardError:
-    shown = variants if terms.check_arch else without_code(variants)
+    shown = as_if_unknown(variants, *terms.unasked) if terms.unasked else variants
     return refusal(what, verdicts, shown, describe_system(), terms.backend)
 
 

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from kernelyard.errors import KernelyardError, LoadError, MissingError
-from kernelyard.formats.facts import Facts
 from kernelyard.load.choose import none_fits
 from kernelyard.load.device_code import images_of
 from kernelyard.load.rules import Candidate, Verdict, judge
 from kernelyard.load.system import System
 
-__all__ = ["OtherBackendError", "OtherDeviceError", "UnmetRequirementError", "is_refusal", "refusal", "without_code"]
+__all__ = [
+    "DEVICE_CODE",
+    "REQUIREMENTS",
+    "OtherBackendError",
+    "OtherDeviceError",
+    "UnmetRequirementError",
+    "as_if_unknown",
+    "is_refusal",
+    "refusal",
+]
+
+T = TypeVar("T", bound=Candidate)
+
+#: The facts that tell which GPUs a variant has code for, and which Python packages it needs.
+DEVICE_CODE = ("images", "archs")
+REQUIREMENTS = ("requirements",)
 
 
 class UnmetRequirementError(LoadError):
@@ -27,17 +42,16 @@ class OtherDeviceError(MissingError, RuntimeError):
     """A variant would run, if it had code for this machine's GPUs; also a RuntimeError."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Imagined:
-    """A variant of which less is known than there is to know."""
+def as_if_unknown(variants: Sequence[T], *facts: str) -> tuple[T, ...]:
+    """Return variants as if some of their facts were not known, which then refuse nothing.
 
-    name: str
-    facts: Facts
-
-
-def without_code(variants: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """Return variants as if it was not known which GPUs they have code for, which then counts for all."""
-    return tuple(_Imagined(variant.name, replace(variant.facts, images=None, archs=None)) for variant in variants)
+    Args:
+        variants: Candidates that are dataclasses, as those of an index and of a folder are.
+        facts: Names of facts.
+    """
+    unknown: dict[str, Any] = dict.fromkeys(facts)
+    imagined: list[Any] = [replace(variant, facts=replace(variant.facts, **unknown)) for variant in variants]  # type: ignore[type-var]
+    return tuple(imagined)
 
 
 def is_refusal(error: KernelyardError) -> bool:
@@ -62,17 +76,16 @@ def refusal(
     nearest = next((by_name[verdict.variant] for verdict in verdicts if verdict.variant in by_name), None)
     if nearest is None:
         return error
-    if nearest.facts.requirements and _would_do(nearest, system, backend, replace(nearest.facts, requirements=None)):
+    if nearest.facts.requirements and _would_do(nearest, system, backend, *REQUIREMENTS):
         return UnmetRequirementError("KY609", error.what, hint=error.hint)
     kind = type(error)
-    if images_of(nearest.facts) is not None and _would_do(
-        nearest, system, backend, replace(nearest.facts, images=None, archs=None)
-    ):
+    if images_of(nearest.facts) is not None and _would_do(nearest, system, backend, *DEVICE_CODE):
         kind = OtherDeviceError
     elif backend is not None:
         kind = OtherBackendError
     return kind(error.code, error.what, hint=error.hint)
 
 
-def _would_do(variant: Candidate, system: System, backend: str | None, facts: Facts) -> bool:
-    return judge(_Imagined(variant.name, facts), system, backend=backend).usable
+def _would_do(variant: Candidate, system: System, backend: str | None, *facts: str) -> bool:
+    """Say whether a variant would run if some facts of it were not known."""
+    return judge(as_if_unknown([variant], *facts)[0], system, backend=backend).usable

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from kernelyard.errors import InputError, KernelyardError
 from kernelyard.formats.facts import Facts
+from kernelyard.hub import Hub
 from kernelyard.hub.protocol import check_repo
 from kernelyard.load.folders import find_folder
 from kernelyard.load.loading import Request, choices, folder_for, needed_by
-from kernelyard.load.resolve import judged
+from kernelyard.load.resolve import Choice, judged
 from kernelyard.load.rules import Candidate, Verdict
 from kernelyard.load.unusable import is_refusal
 
@@ -95,15 +96,26 @@ def is_loadable(request: Request) -> bool:
         found = find_folder(folder)
         return any(verdict.usable for verdict in judged(found.variants, request.terms, found.broken))
     try:
-        for source, choice in choices(request):
-            for verdict in choice.usable:
-                needed, chain = needed_by(source, choice.revision, verdict, request)
-                if all(is_loadable(request.for_needed(one, chain)) for one in needed):
-                    return True
+        return any(
+            _is_complete(request, source, choice, verdict)
+            for source, choice in choices(request)
+            for verdict in choice.usable
+        )
     except KernelyardError as error:
         if not is_refusal(error):
             raise
-    return False
+        return False
+
+
+def _is_complete(request: Request, source: Hub, choice: Choice, verdict: Verdict) -> bool:
+    """Say whether a variant runs by all that is known once its metadata is read, and so do the kernels it needs."""
+    try:
+        needed, chain = needed_by(source, choice.revision, verdict, request)
+    except KernelyardError as error:
+        if not is_refusal(error):
+            raise
+        return False
+    return all(is_loadable(request.for_needed(one, chain)) for one in needed)
 
 
 def _decided(verdicts: Iterable[Verdict], variants: Iterable[Candidate]) -> list[VariantAccepted | VariantRejected]:

@@ -63,7 +63,9 @@ class Environment:
 def environment_of_its_own(tmp_path: Path) -> Environment:
     made = Environment(tmp_path / "environment")
     venv.create(made.root, with_pip=False, symlinks=True)
-    (made.packages / "those-of-the-tests.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    # As a site of its own: this project may be in it by a `.pth` file, too.
+    packages = sysconfig.get_path("purelib")
+    (made.packages / "those-of-the-tests.pth").write_text(f"import site; site.addsitedir({packages!r})\n")
     return made
 
 

@@ -157,12 +157,12 @@ def test_addresses_are_those_that_a_browser_opens() -> None:
     assert fields["Project-URL"] == ["Source, https://example.org/gray"]
 
 
-def tags(folder: Path, variant: str, *files: str, **members: bytes) -> str:
+def tags(folder: Path, variant: str, *files: str, content: bytes = b"") -> str:
     root = folder / variant
     root.mkdir()
     (root / "metadata.json").write_bytes(METADATA.to_json())
-    for name in files:
-        (root / name).write_bytes(members.get("content", b""))
+    for file in files:
+        (root / file).write_bytes(content)
     name = VariantName.parse(variant)
     return str(tags_of(gather(root), name, Facts.of_name(name)))
 

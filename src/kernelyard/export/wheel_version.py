@@ -40,9 +40,8 @@ def public_release(found: Revision, refs: Refs | None) -> str | None:
     """
     if found.index.release is not None:
         return found.index.release
-    tags = {found.ref} if found.ref else set()
-    if refs is not None:
-        tags |= {tag for tag, id_ in refs.tags.items() if id_ == found.id}
+    # Not by the name it was found by: `v1` is a branch, and looks like a release.
+    tags = [tag for tag, id_ in refs.tags.items() if id_ == found.id] if refs is not None else []
     return next((tag[1:] for tag in newest_first(tags)), None)
 
 

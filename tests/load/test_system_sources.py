@@ -15,6 +15,7 @@ from kernelyard.load.amd import amd_architectures
 from kernelyard.load.c_library import glibc_version, musl_version
 from kernelyard.load.libcuda import ask_cuda, driver_of_release, may_have_driver
 from kernelyard.load.nvml import Gpu
+from kernelyard.load.packages import installed_packages, installed_version
 from kernelyard.load.shadows import Shadow, find_shadows, library_folders, shadowing_driver
 from kernelyard.load.system import describe_system
 
@@ -238,3 +239,44 @@ def test_nothing_that_describes_calls_cuda_in_this_process() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["[]", "False"]
     assert "cuInit" in libcuda._PROGRAM
+
+
+# Python and its packages
+
+
+def test_the_free_threaded_python_is_known_by_its_abi(monkeypatch: pytest.MonkeyPatch) -> None:
+    for flags, expected in (("t", True), ("td", True), ("d", False), ("", False)):
+        monkeypatch.setattr(sys, "abiflags", flags)
+        assert describe_system.__wrapped__().free_threaded is expected
+    # As on Windows.
+    monkeypatch.delattr(sys, "abiflags")
+    monkeypatch.setattr("sysconfig.get_config_var", lambda name: 1 if name == "Py_GIL_DISABLED" else None)
+    assert describe_system.__wrapped__().free_threaded is True
+
+
+def test_versions_of_packages_are_those_that_importlib_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    every = installed_packages()
+    assert {name: installed_version(name) for name in every} == every
+    assert installed_version("no-such-package-anywhere") is None
+    monkeypatch.setattr("kernelyard.load.packages._in_folder", lambda _: {})
+    assert installed_version("pytest") == every["pytest"]
+
+
+def test_a_package_that_is_installed_again_or_half_removed_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "none"), str(tmp_path)])
+    assert installed_version("my-pack") is None
+
+    def install(folder: str, version: str) -> Path:
+        info = tmp_path / folder
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: My.Pack\nVersion: {version}\n")
+        os.utime(tmp_path, ns=(0, len(list(tmp_path.iterdir())) + int(version[0])))
+        return info
+
+    first = install("My.Pack-1.0+local.dist-info", "1.0+local")
+    assert installed_version("my-pack") == "1.0+local"
+    (first / "METADATA").unlink()
+    install("my_pack-2.0.dist-info", "2.0")
+    assert installed_version("my-pack") == "2.0"

@@ -1,12 +1,44 @@
-"""All packages of this interpreter's environment."""
+"""The packages of this interpreter's environment, and their versions."""
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 
-__all__ = ["installed_packages"]
+__all__ = ["installed_packages", "installed_version", "normalised"]
 
 _SEPARATORS = re.compile(r"[-_.]+")
+#: Folder of the module path -> when it changed last, and the versions that the names of its folders tell.
+_listed: dict[str, tuple[int, dict[str, tuple[str, ...]]]] = {}
+
+
+def normalised(name: str) -> str:
+    """Return the name of a package as the index compares it (PEP 503)."""
+    return _SEPARATORS.sub("-", name).lower()
+
+
+def installed_version(name: str) -> str | None:
+    """Return the version of a package in this interpreter's environment; None where it is not installed.
+
+    The name of a package's ``.dist-info`` folder tells it. ``importlib.metadata`` costs 20 ms to import, and is asked
+    only where no folder, or more than one, is there: editable and old-fashioned installations, and what is missing.
+
+    Args:
+        name: Of the package, normalised.
+    """
+    for folder in sys.path:
+        versions = _in_folder(folder or ".").get(name, ())
+        if len(versions) == 1:
+            return versions[0]
+        if versions:
+            break
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def installed_packages() -> dict[str, str]:
@@ -18,5 +50,33 @@ def installed_packages() -> dict[str, str]:
         name, version = distribution.metadata["Name"], distribution.version
         # Leftovers of a broken installation have neither.
         if name and version:
-            found.setdefault(_SEPARATORS.sub("-", name).lower(), version)
+            found.setdefault(normalised(name), version)
+    return found
+
+
+def _in_folder(folder: str) -> dict[str, tuple[str, ...]]:
+    try:
+        changed = os.stat(folder).st_mtime_ns  # noqa: PTH116
+    except OSError:
+        return {}
+    known = _listed.get(folder)
+    if known is None or known[0] != changed:
+        known = _listed[folder] = (changed, _read(folder))
+    return known[1]
+
+
+def _read(folder: str) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    try:
+        names = os.listdir(folder)  # noqa: PTH208
+    except OSError:
+        return {}
+    for entry in names:
+        name, dash, version = entry.removesuffix(".dist-info").rpartition("-")
+        # An underscore stands for what cannot be in a file's name: which, only the metadata tells.
+        if dash and entry.endswith(".dist-info") and "_" not in version:
+            # What is left of a package that was half removed has a folder and no metadata.
+            if not os.path.exists(f"{folder}/{entry}/METADATA"):  # noqa: PTH110
+                continue
+            found[normalised(name)] = (*found.get(normalised(name), ()), version)
     return found

@@ -6,12 +6,12 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 
+from kernelyard.load.packages import installed_version, normalised
 from kernelyard.load.system import System
 
-__all__ = ["installed_version", "lookup_in", "marker_environment", "unmet"]
+__all__ = ["lookup_in", "marker_environment", "unmet"]
 
 _BARE_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
-_SEPARATORS = re.compile(r"[-_.]+")
 
 
 #: What Python calls the systems of variants: `sys_platform`, `platform_system`, `os_name`.
@@ -30,7 +30,7 @@ def unmet(
         environment: What markers are judged by that is not as in this interpreter.
     """
     if _BARE_NAME.fullmatch(requirement):
-        return None if installed(_normalised(requirement)) is not None else f"{requirement} is not installed"
+        return None if installed(normalised(requirement)) is not None else f"{requirement} is not installed"
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:
@@ -39,7 +39,7 @@ def unmet(
         return f"{requirement!r} is not a requirement that can be understood"
     if parsed.marker is not None and not parsed.marker.evaluate(dict(environment or {})):
         return None
-    version = installed(_normalised(parsed.name))
+    version = installed(normalised(parsed.name))
     if version is None:
         return f"{parsed.name} is not installed"
     try:
@@ -66,17 +66,3 @@ def marker_environment(system: System) -> dict[str, str]:
         names |= {"python_version": f"{system.python[0]}.{system.python[1]}"}
         names |= {"python_full_version": f"{names['python_version']}.0"}
     return names
-
-
-def installed_version(name: str) -> str | None:
-    """Return the version of a package in this interpreter's environment."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
-
-
-def _normalised(name: str) -> str:
-    return _SEPARATORS.sub("-", name).lower()

@@ -19,6 +19,7 @@ from kernelyard.load.amd import amd_architectures
 from kernelyard.load.c_library import glibc_version, macos_version, musl_version
 from kernelyard.load.libcuda import ask_cuda, may_have_driver
 from kernelyard.load.nvml import Gpu, read_gpus
+from kernelyard.load.packages import installed_version
 from kernelyard.load.shadows import Shadow, find_shadows, shadowing_driver
 from kernelyard.load.visible import cuda_device_order, cuda_visible_devices, visible_gpus
 
@@ -175,7 +176,9 @@ def _nvidia() -> tuple[Version | None, tuple[Gpu, ...], bool]:
 def find_torch() -> Torch | None:
     """Describe the torch that this interpreter would import, without importing it."""
     folder = folder_of("torch")
-    return None if folder is None else describe_torch(folder, version=_distribution_version("torch"))
+    if folder is None:
+        return None
+    return describe_torch(folder) or describe_torch(folder, version=installed_version("torch"))
 
 
 def describe_torch(folder: Path, *, version: str | None = None) -> Torch | None:
@@ -211,17 +214,8 @@ def folder_of(module: str) -> Path | None:
     return Path(spec.origin).parent if spec is not None and spec.origin else None
 
 
-def _distribution_version(name: str) -> str | None:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
-
-
 def _tvm_ffi() -> str | None:
-    return _distribution_version("apache-tvm-ffi") if folder_of("tvm_ffi") else None
+    return installed_version("apache-tvm-ffi") if folder_of("tvm_ffi") else None
 
 
 def _cxx11_abi(folder: Path) -> bool | None:
@@ -248,6 +242,10 @@ def _cpu() -> str:
 
 
 def _free_threaded() -> bool:
+    # The letter of the ABI says it where there is one; to ask `sysconfig` costs 5 ms.
+    flags = getattr(sys, "abiflags", None)
+    if flags is not None:
+        return "t" in flags
     import sysconfig
 
     return bool(sysconfig.get_config_var("Py_GIL_DISABLED"))

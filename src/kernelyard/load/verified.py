@@ -142,10 +142,14 @@ def verify_fetched(
 
 
 def _check_odd(root: Path, way_out: str) -> None:
-    """Look closer at a folder of the store that is not as one should be; bytecode and further names do no harm."""
-    linked = next((path for path in sorted(root.rglob("*")) if path.is_symlink()), None)
-    if linked is not None:
-        raise _error(root, linked.relative_to(root).as_posix(), "is a link, which the store has none of", way_out)
+    """Look closer at a folder of the store that is not as one should be; further names of a file do no harm."""
+    for path in sorted(root.rglob("*")):
+        name = path.relative_to(root).as_posix()
+        if path.is_symlink():
+            raise _error(root, name, "is a link, which the store has none of", way_out)
+        if path.suffix == ".pyc" or "__pycache__" in name.split("/")[:-1]:
+            # It would not be run. But nobody who means well has put it there.
+            raise _error(root, name, "is bytecode, which the store has none of", way_out)
     found = unsafe(root)
     if found is not None and not is_trusted(root):
         path, why = found

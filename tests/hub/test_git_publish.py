@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -21,6 +23,7 @@ from kernelyard.hub.protocol import ConflictError
 from kernelyard.store import hash_file
 from tests.hub.git_kernels import REPO, binary, git, make, paths
 
+ROOT = Path(__file__).resolve().parents[2]
 Make = Callable[..., Publication]
 needs_lfs = pytest.mark.skipif(shutil.which("git-lfs") is None, reason="git-lfs is not installed")
 
@@ -234,6 +237,25 @@ def test_a_plan_names_each_operation_and_makes_nothing(hub: GitHub, built: Make,
     assert lines[-2:] == ("commit to branch v1, after nothing", "make tag v1.0.0")
     hub.publish(built("plain", backends=("cpu",), large=False, files={"old.py": b"x"}))
     assert "delete build/torch-cpu/old.py" in hub.plan(made)
+
+
+@needs_lfs
+def test_a_full_disk_is_told_and_leaves_nothing_half_made(
+    hub: GitHub, built: Make, tmp_path: Path, repository: Path
+) -> None:
+    unshare = shutil.which("unshare")
+    (tmp_path / "full").mkdir()
+    if unshare is None or subprocess.run([unshare, "-rm", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("file systems cannot be mounted here")
+    first = hub.publish(built("one", files={"weights.bin": binary("w", 1_500_000)})).revision.id
+    script = 'mount -t tmpfs -o size=1m none "$3" && exec "$1" -m tests.hub.git_full_disk "$3" "$4" "$5"'
+    arguments = ["sh", sys.executable, "", str(tmp_path / "full"), hub.location, str(tmp_path / "new")]
+    done = subprocess.run(
+        [unshare, "-rm", "sh", "-c", script, *arguments], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["fetch KY301 3 the disk is full", "publish KY301 3 the disk is full", "[]"]
+    assert git(repository, "rev-parse", "v1") == first
 
 
 def test_a_repository_that_refuses_a_push_says_why(hub: GitHub, built: Make, repository: Path) -> None:

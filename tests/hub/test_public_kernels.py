@@ -16,11 +16,14 @@ from pathlib import Path
 import pytest
 
 from kernelyard import get_kernel
-from kernelyard.hub import Publication, PublishingHub, open_hub
+from kernelyard.hub import Publication, PublishingHub
 from kernelyard.hub.folder import FolderHub
+from kernelyard.hub.git import GitHub
+from kernelyard.hub.git_access import GitPlace
 from kernelyard.hub.hugging_face import HuggingFaceHub
 from kernelyard.hub.hugging_face_access import Settings
 from kernelyard.hub.static import DirectoryReader, StaticHub
+from tests.hub.git_kernels import git as run_git
 from tests.hub.hugging_face_server import TOKEN
 from tests.hub.hugging_face_server import Hub as Server
 from tests.hub.public_kernels import EXAMPLES, Example, written
@@ -31,7 +34,7 @@ pytestmark = pytest.mark.torch
 Put = Callable[[FolderHub, str], str]
 
 
-@pytest.fixture(params=["folder", "static", "served", "git", "hugging-face", "hugging-face, no index"])
+@pytest.fixture(params=["folder", "static", "served", "git", "git, no index", "hugging-face", "hugging-face, no index"])
 def put(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
     """Return a function that puts a kernel on a hub of each kind, and answers the hub's location."""
     monkeypatch.setenv("KERNELYARD_CACHE", str(tmp_path / "store"))
@@ -49,10 +52,17 @@ def put(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
         return address
 
     def git(build: FolderHub, repo: str) -> str:
-        hub = open_hub(f"git+file://{tmp_path / 'hub'}")
-        if not isinstance(hub, PublishingHub):
-            pytest.skip("git hubs cannot be written yet")
-        return publish(hub, build, repo)
+        return publish(GitHub(GitPlace.parse(f"git+file://{tmp_path / 'git'}")), build, repo)
+
+    def by_git_alone(build: FolderHub, repo: str) -> str:
+        repository = tmp_path / "git" / f"{repo}.git"
+        repository.mkdir(parents=True)
+        run_git(repository, "init", "--quiet", "--bare")
+        run_git(build.path.parent, "init", "--quiet", "--initial-branch=v1")
+        run_git(build.path.parent, "add", "--all", build.path.name)
+        run_git(build.path.parent, "commit", "--quiet", "--message", "by other tools")
+        run_git(build.path.parent, "push", "--quiet", str(repository), "v1")
+        return f"git+file://{tmp_path / 'git'}"
 
     def hugging_face(build: FolderHub, repo: str) -> str:
         server: Server = request.getfixturevalue("hugging_face")
@@ -75,6 +85,7 @@ def put(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
         "static": static,
         "served": served,
         "git": git,
+        "git, no index": by_git_alone,
         "hugging-face": hugging_face,
         "hugging-face, no index": by_other_tools,
     }

@@ -202,11 +202,11 @@ class GitPlace:
         # What the server's side says comes with this prefix.
         own = "\n".join(line for line in said.splitlines() if not line.startswith("remote:"))
         last = told(said)
-        if "No space left on device" in own:
+        if "no space left on device" in own.lower():
+            store = str(Store.default().root)
             hint = "free some space, or point KERNELYARD_CACHE to a larger disk"
-            return EnvironmentProblemError(
-                "KY301", "the disk is full", hint=hint, place=Place(str(Store.default().root))
-            )
+            full = Place(store) if self.scheme != "file" or store in own else place
+            return EnvironmentProblemError("KY301", "the disk is full", hint=hint, place=full)
         if "dubious ownership" in said:
             hint = f"if you trust them: git config --global --add safe.directory {urlsplit(place.path).path}"
             return EnvironmentProblemError("KY540", "the repository is another user's", hint=hint, place=place)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from kernelyard.formats.facts import Facts
 from kernelyard.formats.versions import Version
-from kernelyard.load.libraries import cuda_of_library, missing_libraries
 from kernelyard.load.refusal import Refusal
-from kernelyard.load.symbols import missing_symbols, readable_name
 from kernelyard.load.system import System
 
 __all__ = ["binds", "finds_libraries", "finds_symbols"]
@@ -34,6 +32,8 @@ def finds_libraries(facts: Facts, system: System) -> Refusal | None:
     torch = system.torch
     if not facts.needed or torch is None or torch.folder is None or system.os != "linux" or facts.os != "linux":
         return None
+    from kernelyard.load.libraries import cuda_of_library, missing_libraries
+
     missing = missing_libraries(facts.needed, torch.folder)
     if not missing:
         return None
@@ -48,6 +48,8 @@ def finds_symbols(facts: Facts, system: System) -> Refusal | None:
     missing = _missing(facts, system)
     if not missing or system.torch is None:
         return None
+    from kernelyard.load.symbols import readable_name
+
     others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
     reason = f"It needs {readable_name(missing[0])}{others}, which torch {system.torch.version} does not have."
     wanted = facts.framework_version
@@ -60,6 +62,8 @@ def _missing(facts: Facts, system: System) -> tuple[str, ...] | None:
         return None
     if system.os != "linux" or facts.os != "linux" or facts.framework not in {"torch", "torch-stable-abi"}:
         return None
+    from kernelyard.load.symbols import missing_symbols
+
     return missing_symbols(facts.undefined, torch.folder, system.shadows)
 
 

@@ -16,7 +16,6 @@ from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
-from kernelyard.binary.elf import read_elf
 from kernelyard.binary.image import BinaryError
 from kernelyard.load.mapped import GNU_HASH, HASH, SYMTAB, MappedLibrary
 from kernelyard.load.shadows import Shadow
@@ -144,6 +143,8 @@ def undefined_of(path: str | os.PathLike[str]) -> tuple[str, ...]:
         BinaryError: It is not a library, or is damaged (KY151).
         OSError: It cannot be opened.
     """
+    from kernelyard.binary.elf import read_elf
+
     return tuple(sorted({symbol.name for symbol in read_elf(path).undefined if symbol.binding != "weak"}))
 
 

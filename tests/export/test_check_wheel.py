@@ -15,8 +15,7 @@ import pytest
 
 from kernelyard.check.wheel import unpack_variant
 from kernelyard.errors import InputError, KernelyardError, MissingError, VerificationError
-from kernelyard.export import convert
-from kernelyard.export.convert import selected
+from kernelyard.export.convert import convert, selected
 from kernelyard.hub.folder import hash_tree
 from tests.conftest import Command
 from tests.hub.public_kernels import EXAMPLES, written

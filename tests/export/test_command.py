@@ -161,14 +161,28 @@ def test_a_withdrawn_release_is_converted_and_told_of(kernelyard: Command, hub: 
     assert "org/relu v1.1.2 was withdrawn: it is slow\n" in done.stderr
 
 
-def test_what_has_not_the_name_of_a_variant_is_left_out_and_told(
+def test_what_no_wheel_can_be_made_of_is_told_and_the_status_says_so(
+    kernelyard: Command, project: Path, tmp_path: Path
+) -> None:
+    file = project / "build" / CPU / "metadata.json"
+    depends = [{"repo-id": "org/other", "version": 1}]
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"kernel-depends": depends}))
+    done = kernelyard("to-wheel", project, "1.2.0", "--dest", tmp_path / "dist", "--json")
+    assert done.returncode == 1
+    answer = json.loads(done.stdout)
+    assert [one["variant"] for one in answer["wheels"]] == [CUDA, UNIVERSAL]
+    assert [one["variant"] for one in answer["left-out"]] == [CPU]
+    assert f"no wheel of {CPU}: the variant asks the loader for other kernels" in done.stderr
+
+
+def test_what_has_not_the_name_of_a_variant_becomes_no_wheel(
     kernelyard: Command, project: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(project / "build" / CPU, tmp_path / "result")
     done = kernelyard("to-wheel", tmp_path / "result", "--dest", tmp_path / "dist")
     assert done.returncode == 1
     assert "[KY801]" in done.stderr
-    assert "result: It has not the name of a variant" in done.stderr
+    assert "result: not the name of a variant" in done.stderr
 
 
 @pytest.mark.parametrize(

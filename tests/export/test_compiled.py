@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from kernelyard.build.project import build_project
-from kernelyard.export import Wheel, convert
-from kernelyard.export.convert import selected
+from kernelyard.export.convert import convert, selected
+from kernelyard.export.wheel import Wheel
 from kernelyard.hub import Publication
 from kernelyard.hub.folder import FolderHub
 from kernelyard.hub.static import DirectoryReader, StaticHub

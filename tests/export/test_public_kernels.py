@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelyard.export import convert
-from kernelyard.export.convert import selected
+from kernelyard.export.convert import convert, selected
 from kernelyard.hub import Hub, Publication, open_hub
 from kernelyard.hub.hugging_face import HuggingFaceHub
 from kernelyard.hub.static import DirectoryReader, StaticHub

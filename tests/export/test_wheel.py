@@ -20,8 +20,7 @@ from pathlib import Path
 import pytest
 
 from kernelyard.errors import InputError, MissingError, VerificationError
-from kernelyard.export import Wheels, convert
-from kernelyard.export.convert import selected
+from kernelyard.export.convert import Wheels, convert, selected
 from kernelyard.formats.index import FileEntry, revision_id
 from kernelyard.hub import Publication
 from kernelyard.hub.folder import FolderHub
@@ -229,10 +228,23 @@ def test_files_that_have_no_place_in_a_wheel_are_refused(tmp_path: Path) -> None
     found = FolderHub.find(build.path)
     assert found is not None
     hub = published(tmp_path / "hub", found, "org/relu-nested")
-    with pytest.raises(InputError, match=r"beside its package relu_nested, such as beside\.py") as caught:
+    with pytest.raises(MissingError, match=r"beside its package relu_nested, such as beside\.py") as caught:
         converted(hub, "org/relu-nested", tmp_path / "dist")
-    assert caught.value.code == "KY803"
-    assert list((tmp_path / "dist").glob("*")) == []
+    assert caught.value.code == "KY801"
+    assert not (tmp_path / "dist").exists()
+
+
+def test_a_variant_that_needs_the_loader_is_left_out_and_the_others_are_not(tmp_path: Path) -> None:
+    written(EXAMPLE["relu"], "0", tmp_path)
+    build = written(replace(EXAMPLE["relu"], variant="torch-cpu"), "0", tmp_path)
+    file = build.path / "torch-cpu" / "metadata.json"
+    depends = [{"repo-id": "org/other", "version": 1}]
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"kernel-depends": depends}))
+    found = FolderHub.find(build.path)
+    assert found is not None
+    made = converted(published(tmp_path / "hub", found, "org/relu"), "org/relu", tmp_path / "dist")
+    assert [one.variant for one in made.converted] == ["torch-universal"]
+    assert [(one.variant, one.reason.rpartition(": ")[2]) for one in made.left_out] == [("torch-cpu", "org/other")]
 
 
 def test_a_file_that_was_tampered_with_in_the_store_gets_into_no_wheel(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import click
 from kernelyard.cli.output import emit_json, print_table, size_text
 
 if TYPE_CHECKING:
-    from kernelyard.export import Wheels
+    from kernelyard.export.convert import Wheels
     from kernelyard.hub import Hub, Revision
     from kernelyard.load.system import System
 
@@ -53,7 +53,7 @@ def command(
     hub: str | None,
     this_machine: bool,
     as_json: bool,
-) -> None:
+) -> int:
     """Make a wheel of each variant of a kernel: of release VERSION on a hub, or of what is built in a folder.
 
     VERSION is X.Y.Z, N for the newest of version N, or a range. The release of what is in a folder is what you say.
@@ -82,6 +82,7 @@ def command(
         print_table(rows, head=("wheel", "size"))
     for left in made.left_out:
         print(f"no wheel of {left.variant}: {left.reason}", file=sys.stderr)
+    return 1 if made.left_out else 0
 
 
 def _found(

@@ -8,17 +8,16 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from kernelyard.errors import MissingError
+from kernelyard.errors import InputError, MissingError
 from kernelyard.export.wheel import LICENCE, Origin, Wheel, distribution_name, wheel_of
 from kernelyard.export.wheel_version import public_release
 from kernelyard.formats.index import FileEntry, Index, VariantEntry
-from kernelyard.formats.variant import InvalidVariantName, VariantName
 from kernelyard.hub import Hub, Revision
 from kernelyard.hub.folder import FolderHub
 from kernelyard.load.choose import choose, none_fits
+from kernelyard.load.fetch import fetch_variant
 from kernelyard.load.system import System
-from kernelyard.load.verified import VerifiedTree, content_key, verify_fetched, verify_folder
-from kernelyard.store import Store
+from kernelyard.load.verified import VerifiedTree, verify_folder
 
 __all__ = ["Converted", "LeftOut", "Wheels", "convert", "selected", "this_machines"]
 
@@ -37,7 +36,7 @@ class Converted:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A variant that no wheel can be made of, and why: a sentence."""
+    """A variant that no wheel can be made of (KY803), and why."""
 
     variant: str
     reason: str
@@ -80,7 +79,7 @@ def convert(
         distribution: Name of the distribution; by default the kernel's.
 
     Raises:
-        InputError: As :func:`wheel_of` does.
+        InputError: As :func:`wheel_of` does, but for what is left out.
         MissingError: Of none of them a wheel can be made (KY801).
         EnvironmentProblemError, VerificationError: As the hub and :func:`wheel_of` do.
     """
@@ -89,18 +88,27 @@ def convert(
     licences = dict(_licences(hub, found))
     converted, left_out = [], []
     for name in sorted(variants):
-        reason = _no_wheel(name)
-        if reason is not None:
-            left_out.append(LeftOut(name, reason))
-            continue
         _logger.info("packing %s", name)
         entry = hub.variant(found, name)
-        tree = _verified(hub, found, entry)
-        wheel = wheel_of(tree, entry, found.index, origin, destination, distribution=distribution, licences=licences)
-        converted.append(Converted(name, wheel))
+        try:
+            wheel = wheel_of(
+                _verified(hub, found, entry),
+                entry,
+                found.index,
+                origin,
+                destination,
+                distribution=distribution,
+                licences=licences,
+            )
+        except InputError as error:
+            if error.code != "KY803":
+                raise
+            left_out.append(LeftOut(name, error.what))
+        else:
+            converted.append(Converted(name, wheel))
     if not converted:
-        reasons = " ".join(f"{one.variant}: {one.reason}" for one in left_out)
-        raise MissingError("KY801", f"there is nothing to make a wheel of. {reasons}".rstrip())
+        reasons = "".join(f"\n  {one.variant}: {one.reason}" for one in left_out)
+        raise MissingError("KY801", f"there is nothing to make a wheel of{':' if reasons else ''}{reasons}")
     return Wheels(origin, tuple(converted), tuple(left_out))
 
 
@@ -139,23 +147,10 @@ def _origin(hub: Hub, found: Revision, release: str | None) -> Origin:
     return Origin(found.repo, found.id, public_release(found, refs), found.document)
 
 
-def _no_wheel(name: str) -> str | None:
-    try:
-        VariantName.parse(name)
-    except InvalidVariantName:
-        return "It has not the name of a variant, so nobody knows what its wheel has to require."
-    return None
-
-
 def _verified(hub: Hub, found: Revision, entry: VariantEntry) -> VerifiedTree:
     if isinstance(hub, FolderHub):
         return verify_folder(next(variant for variant in hub.variants if variant.name == entry.name))
-
-    def fill(folder: Path) -> None:
-        for file in entry.files:
-            hub.fetch_file(found, entry.name, file, folder / file.path)
-
-    return verify_fetched(Store.default().provide("variants", content_key(entry), fill), entry)
+    return fetch_variant(hub, found, entry)
 
 
 def _licences(hub: Hub, found: Revision) -> Iterator[tuple[str, bytes]]:

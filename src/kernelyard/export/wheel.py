@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from kernelyard.check import Evidence, gather
+from kernelyard.check import gather
 from kernelyard.check.facts import found_facts
 from kernelyard.errors import InputError, Place, VerificationError
 from kernelyard.export.archive import write_wheel
@@ -23,7 +23,9 @@ from kernelyard.export.tags import Tags, tags_of
 from kernelyard.export.wheel_version import wheel_version
 from kernelyard.formats.digest import UNHASHED
 from kernelyard.formats.index import Index, VariantEntry, revision_id
+from kernelyard.formats.metadata import Metadata
 from kernelyard.formats.variant import InvalidVariantName, VariantName
+from kernelyard.load.fetch import metadata_of
 from kernelyard.load.verified import VerifiedTree, package_root
 from kernelyard.store import hash_file, open_regular, writing
 
@@ -107,14 +109,17 @@ def wheel_of(
 
     Raises:
         InputError: A name is not fit for a package (KY802), or the variant for a wheel (KY803).
-        VerificationError: A file has changed since it was verified (KY602).
+        LoadError: The variant has no ``metadata.json`` (KY604).
+        VerificationError: A file has changed since it was verified, or the variant says something else of itself than
+            its index (KY602).
         EnvironmentProblemError: The folder cannot be written.
     """
     name = _variant_name(entry)
-    evidence = gather(tree.root, name=entry.name)
-    _check_metadata(evidence, entry, index)
+    metadata = metadata_of(tree, entry, index)
+    _refuse_dependencies(metadata, Place(str(tree.root / "metadata.json")))
     distribution = distribution_name(index, distribution)
-    package, prefix = _package(tree, evidence)
+    package, prefix = _package(tree, metadata)
+    evidence = gather(tree.root, name=entry.name)
     facts = found_facts(evidence, entry.facts) if evidence.libraries else entry.facts
     version = wheel_version(index, origin.revision, origin.release, name)
     tags, requires = tags_of(evidence, name, entry.facts), required_packages(facts)
@@ -128,7 +133,7 @@ def wheel_of(
             package=package,
             variant=entry.name,
             revision=str(origin),
-            metadata=evidence.metadata,
+            metadata=metadata,
             python=python,
             requires=requires,
             licences=sorted(found),
@@ -181,30 +186,23 @@ def _variant_name(entry: VariantEntry) -> VariantName:
         raise InputError("KY803", str(error), hint="use a later version of Kernelyard") from None
 
 
-def _check_metadata(evidence: Evidence, entry: VariantEntry, index: Index) -> None:
-    """Refuse a variant that says of itself something else than its index does, as the loader refuses it."""
-    own = evidence.metadata
-    for member, said, promised in (
-        ("id", own.id, entry.id),
-        ("name", own.name, index.name),
-        ("version", own.version, index.version),
-    ):
-        if said != promised:
-            what = f"the variant calls its {member} {said!r} and the index of the hub calls it {promised!r}"
-            place = Place(str(evidence.root / "metadata.json"))
-            raise VerificationError("KY602", what, hint="tell the owner of the kernel", place=place)
+def _refuse_dependencies(metadata: Metadata, place: Place) -> None:
+    if metadata.kernel_depends:
+        names = ", ".join(str(one.get("repo-id")) for one in metadata.kernel_depends)
+        what = f"the variant asks the loader for other kernels while it is imported, and a package has none: {names}"
+        raise InputError("KY803", what, hint="load it from its hub", place=place)
 
 
-def _package(tree: VerifiedTree, evidence: Evidence) -> tuple[str, str]:
+def _package(tree: VerifiedTree, metadata: Metadata) -> tuple[str, str]:
     """Return the name that is imported, and the folder of the package inside the variant: empty or ``name/``."""
-    package = evidence.metadata.name.replace("-", "_")
+    package = metadata.name.replace("-", "_")
     if not (package.isascii() and package.isidentifier()) or keyword.iskeyword(package):
         what = f"the name of the kernel cannot be imported: {package!r}"
         raise InputError("KY802", what, hint="the author must give it another name")
     if package in sys.stdlib_module_names or package in _TAKEN:
         what = f"the package {package!r} would take the place of another one of that name"
         raise InputError("KY802", what, hint="load the kernel from its hub, where its name is not what is imported")
-    prefix = package_root(tree, evidence.metadata)
+    prefix = package_root(tree, metadata)
     place = Place(str(tree.root))
     if prefix is None:
         raise InputError("KY803", "the variant has no __init__.py", hint="build it again", place=place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,34 @@ def test_what_others_may_have_written_of_a_publisher_is_not_believed(
     new_process(monkeypatch)
     with pytest.raises(VerificationError, match="not a trusted publisher"):
         get_kernel("org/gray", version=1)
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_layer_says_who_was_trusted_when_it_was_made(
+    put: Callable[..., None],
+    hugging_face: Hub,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    trusted: bool,  # noqa: FBT001
+) -> None:
+    monkeypatch.delenv("KERNELYARD_STATE")
+    put()
+    if not trusted:
+        hugging_face.untrusted.add("org")
+        with pytest.raises(VerificationError):
+            get_kernel("org/gray", version=1)
+    get_kernel("org/gray", version=1, trust_remote_code=not trusted)
+    shutil.move(tmp_path / "store", tmp_path / "layer")
+    monkeypatch.setenv("KERNELYARD_LAYERS", str(tmp_path / "layer"))
+    monkeypatch.setenv("KERNELYARD_OFFLINE", "1")
+    new_process(monkeypatch)
+    hugging_face.requests.clear()
+    if trusted:
+        assert get_kernel("org/gray", version=1).number == 1
+    else:
+        with pytest.raises(VerificationError, match="org is not a trusted publisher"):
+            get_kernel("org/gray", version=1)
+    assert hugging_face.requests == []
 
 
 def test_over_plain_http_nobody_is_a_trusted_publisher(monkeypatch: pytest.MonkeyPatch) -> None:

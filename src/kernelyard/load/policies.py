@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from kernelyard.errors import InputError, Place
 from kernelyard.store import open_regular
+from kernelyard.store.permissions import others_may_write, owners
 
 if TYPE_CHECKING:
     from kernelyard.formats.policy import Policy
@@ -126,8 +126,7 @@ def _read(path: Path, *, named: bool) -> InForce | None:
     policy = _parsed(path, found.st_mtime_ns, found.st_size, found.st_ino, named)
     if policy is None:
         return None
-    owner = os.getuid() if hasattr(os, "getuid") else found.st_uid
-    may_consent = found.st_uid in {owner, 0} and not found.st_mode & stat.S_IWOTH
+    may_consent = not hasattr(os, "getuid") or others_may_write(found, owners()) is None
     return InForce(policy, path, may_consent)
 
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from kernelyard.errors import EnvironmentProblemError, InputError, KernelyardErr
 from kernelyard.formats.fields import canonical_json, parse_json_object
 from kernelyard.hub.memory import Memory
 from kernelyard.hub.offline import offline_variable
-from kernelyard.hub.own_file import read_own, write_own
+from kernelyard.hub.own_file import read_in_layers, read_own, write_own
 from kernelyard.load.remembered import freshness
 
 if TYPE_CHECKING:
@@ -88,19 +89,29 @@ def publisher_of(source: HuggingFaceHub, name: str, *, refresh: bool = False) ->
 
 
 def recalled_publisher(location: str, name: str) -> Publisher | None:
-    """Return what a hub said of an account when it was last asked; None where it never was, or that is lost."""
+    """Return what a hub said of an account when it was last asked, from here or for a layer; None where it never was.
+
+    Raises:
+        EnvironmentProblemError: Others may write a layer (KY303).
+    """
     path = _path(location, name)
+    contents = list(read_in_layers(path, _state()))
+    with suppress(OSError):
+        own = read_own(path)
+        contents += [own] if own is not None else []
+    found = [one for one in (_parsed(content, location, name) for content in contents) if one is not None]
+    return max(found, key=lambda one: one.asked, default=None)
+
+
+def _parsed(content: bytes, location: str, name: str) -> Publisher | None:
     try:
-        content = read_own(path)
-        if content is None:
-            return None
-        fields = parse_json_object(content, code="KY642", path=str(path))
+        fields = parse_json_object(content, code="KY642", path="")
         named = fields.required("format", int), fields.required("hub", str), fields.required("organisation", str)
         if named != (_FORMAT, location, name):
             return None
         trusted, known = fields.required("trusted", bool), fields.required("known", bool)
         return Publisher(name, trusted, known, fields.required("asked", int))
-    except (OSError, InputError):
+    except InputError:
         return None
 
 
@@ -138,7 +149,11 @@ def _keep(location: str, found: Publisher) -> None:
 
 def _path(location: str, name: str) -> Path:
     digest = hashlib.sha256(f"{location}\n{name}".encode()).hexdigest()
-    return Memory.default().root.parent / "publishers" / f"{digest[:32]}.json"
+    return _state() / "publishers" / f"{digest[:32]}.json"
+
+
+def _state() -> Path:
+    return Memory.default().root.parent
 
 
 def _is_private(location: str) -> bool:

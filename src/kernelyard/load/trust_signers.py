@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from kernelyard.formats.fields import canonical_json, parse_json_object
 from kernelyard.formats.signature import PublicKey, signed_part, verify_signatures
 from kernelyard.hub import Hub, Revision
 from kernelyard.hub.memory import Memory
-from kernelyard.hub.own_file import read_own, write_own
+from kernelyard.hub.own_file import read_in_layers, read_own, write_own
 
 __all__ = ["Signers", "check_signers", "forget_signers", "vouching"]
 
@@ -47,23 +48,31 @@ class Signers:
 
     @classmethod
     def of(cls, source: Hub, repo: str) -> Signers:
-        """Return what is remembered of a kernel; raises what :meth:`Memory.default` does."""
+        """Return what is remembered of a kernel, here or else in a layer.
+
+        Raises:
+            EnvironmentProblemError: Others may write a layer (KY303); and what :meth:`Memory.default` raises.
+        """
         digest = hashlib.sha256(f"{source.location}\n{repo}".encode()).hexdigest()
-        path = Memory.default().root.parent / "signers" / f"{digest[:32]}.json"
-        nothing = cls(path, source.location, repo)
+        state = Memory.default().root.parent
+        nothing = cls(state / "signers" / f"{digest[:32]}.json", source.location, repo)
+        with suppress(OSError):
+            own = nothing._parsed(read_own(nothing.path) or b"")
+            if own is not None:
+                return own
+        found = (nothing._parsed(content) for content in read_in_layers(nothing.path, state))
+        # Nothing was seen yet, or what was kept is lost: this time is the first.
+        return next((one for one in found if one is not None), nothing)
+
+    def _parsed(self, content: bytes) -> Signers | None:
         try:
-            content = read_own(path)
-            if content is None:
-                return nothing
-            fields = parse_json_object(content, code="KY645", path=str(path))
+            fields = parse_json_object(content, code="KY645", path=str(self.path))
             named = fields.required("format", int), fields.required("hub", str), fields.required("kernel", str)
-            if named != (_FORMAT, source.location, repo):
-                return nothing
             keys = tuple(PublicKey.parse(text) for text in fields.strings("keys") or ())
-            return replace(nothing, keys=keys, verified=fields.strings("verified") or ())
-        except (OSError, InputError, ValueError):
-            # Nothing was seen yet, or what was kept is lost: this time is the first.
-            return nothing
+            verified = fields.strings("verified") or ()
+        except (InputError, ValueError):
+            return None
+        return replace(self, keys=keys, verified=verified) if named == (_FORMAT, self.hub, self.repo) else None
 
     def keep(self) -> None:
         """Remember them."""

@@ -49,13 +49,15 @@ def fetched():
 """
 
 
-def run(command: list[str | Path], *, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
+def run(
+    command: list[str | Path], env: dict[str, str] | None = None, *, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "KERNELYARD_HUB"}}
-    return subprocess.run(command, cwd=cwd, env=clean | env, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=cwd, env=clean | (env or {}), capture_output=True, text=True, check=False)
 
 
-def succeed(command: list[str | Path], *, cwd: Path | None = None, **env: str) -> str:
-    done = run(command, cwd=cwd, **env)
+def succeed(command: list[str | Path], env: dict[str, str] | None = None, *, cwd: Path | None = None) -> str:
+    done = run(command, env, cwd=cwd)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -182,19 +184,19 @@ def test_an_application_keeps_its_kernels_whatever_the_hubs_do(  # noqa: PLR0915
     program = python.parent / "kernelyard"
     there = {"KERNELYARD_CACHE": str(tmp_path / "user"), "NO_PROXY": "*"}
     layer = tmp_path / "layer"
-    succeed([program, "download", lock, "--dest", layer], **there)
+    succeed([program, "download", lock, "--dest", layer], there)
     main: list[str | Path] = [python, "-c", "import my_app; my_app.main()"]
-    without = run(main, cwd=tmp_path, **there)
+    without = run(main, there, cwd=tmp_path)
     assert (without.returncode, "KY709" in without.stderr) == (1, True)
     layered = {**there, "KERNELYARD_LAYERS": str(layer)}
-    assert succeed([*cut, *main], cwd=tmp_path, **layered) == "gray 1.1.0, tint 1.1.0\n"
+    assert succeed([*cut, *main], cwd=tmp_path, env=layered) == "gray 1.1.0, tint 1.1.0\n"
 
     # The hubs move on. The lock is what it was, and whoever has nothing yet gets what it names.
     publish("org/gray", "1.1.5")
     tint("1.2.0")
     author("lock", "--check")
     late = {**there, "KERNELYARD_CACHE": str(tmp_path / "late")}
-    assert succeed([python, "-c", "import my_app; my_app.fetched(); my_app.main()"], cwd=tmp_path, **late) == (
+    assert succeed([python, "-c", "import my_app; my_app.fetched(); my_app.main()"], cwd=tmp_path, env=late) == (
         "gray 1.1.0, tint 1.1.0\n"
     )
     # `--check` fails when what is declared is another thing, and only then.
@@ -209,7 +211,7 @@ def test_an_application_keeps_its_kernels_whatever_the_hubs_do(  # noqa: PLR0915
 
     # A release that is deleted still loads from the layer; without it the message says what is the matter.
     shutil.rmtree(publish.root / "kernels")
-    assert succeed([*cut, *main], cwd=tmp_path, **layered) == "gray 1.1.0, tint 1.1.0\n"
+    assert succeed([*cut, *main], cwd=tmp_path, env=layered) == "gray 1.1.0, tint 1.1.0\n"
     gone = run(
         [python, "-c", "import my_app; my_app.fetched()"], **{**there, "KERNELYARD_CACHE": str(tmp_path / "new")}
     )
@@ -220,11 +222,11 @@ def test_an_application_keeps_its_kernels_whatever_the_hubs_do(  # noqa: PLR0915
     time.sleep(0.01)
     source.chmod(0o644)
     source.write_text(source.read_text() + "import os\n")
-    changed = run([*cut, *main], cwd=tmp_path, **layered)
+    changed = run([*cut, *main], cwd=tmp_path, env=layered)
     assert changed.returncode == 1
     assert "KY602" in changed.stderr
     assert str(source) in changed.stderr
     digest = next(line for line in lock.read_text().splitlines() if "__init__.py" in line).split("sha256:")[1][:64]
     lock.write_text(lock.read_text().replace(digest, "0" * 64))
-    other = run([*cut, *main], cwd=tmp_path, **layered)
+    other = run([*cut, *main], cwd=tmp_path, env=layered)
     assert (other.returncode, "KY709" in other.stderr or "KY717" in other.stderr) == (1, True)

@@ -23,6 +23,7 @@ _ENVIRONMENT = 3
 _COMMANDS = {
     "add": "Declare a kernel that a project uses, and lock it.",
     "build": "Build variants of a kernel into build/, checked.",
+    "cache": "Look after the store: list, verify, make room, write layers.",
     "check": "Say whether built variants keep what they promise.",
     "clean": "Remove the files that `generate` wrote.",
     "config": "Validate a manifest, or show what it means.",

@@ -212,9 +212,7 @@ def test_an_application_keeps_its_kernels_whatever_the_hubs_do(  # noqa: PLR0915
     # A release that is deleted still loads from the layer; without it the message says what is the matter.
     shutil.rmtree(publish.root / "kernels")
     assert succeed([*cut, *main], cwd=tmp_path, env=layered) == "gray 1.1.0, tint 1.1.0\n"
-    gone = run(
-        [python, "-c", "import my_app; my_app.fetched()"], **{**there, "KERNELYARD_CACHE": str(tmp_path / "new")}
-    )
+    gone = run([python, "-c", "import my_app; my_app.fetched()"], {**there, "KERNELYARD_CACHE": str(tmp_path / "new")})
     assert (gone.returncode, "KY716" in gone.stderr, address in gone.stderr) == (1, True, True)
 
     # What was changed in the layer is refused, and so is another lock than the layer's.

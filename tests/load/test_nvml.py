@@ -179,10 +179,18 @@ GPUS = (Gpu(0, "GPU-aaaa-1", (9, 0)), Gpu(1, "GPU-aabb-2", (9, 0)), Gpu(2, "GPU-
         ("GPU-c", [2]),
         ("GPU-aaaa-1,GPU-cccc-3", [0, 2]),
         ("GPU-aa", []),
-        ("0,GPU-cccc", [0, 2]),
-        ("MIG-GPU-aaaa-1/1/0", [0, 1, 2]),
-        ("0,GPU-aaaa", []),
-        ("GPU-cccc-3,2", []),
+        ("0,GPU-cccc", [0]),
+        ("0,GPU-aaaa", [0]),
+        ("GPU-cccc-3,2", [2]),
+        ("GPU-cccc-3,GPU-c", []),
+        ("GPU-", []),
+        ("GPU-CCCC", [2]),
+        ("0x1", [0]),
+        ("+1", [1]),
+        ("2abc", [2]),
+        ("1;2", [1]),
+        (",0", []),
+        ("MIG-GPU-aaaa-1/1/0", []),
         ("1,,2", [1]),
         ("all", []),
         ("gpu-aaaa-1", []),
@@ -200,10 +208,11 @@ def test_cuda_visible_devices_in_its_forms(visible: str | None, expected: list[i
         (None, [0, 1, 2], False),
         ("0", [0, 1, 2], False),
         ("GPU-cccc,GPU-aabb", [2, 1], True),
-        ("GPU-cccc,0", [0, 1, 2], False),
+        ("GPU-cccc,0", [2], True),
         ("", [], True),
         ("7", [], True),
-        ("MIG-GPU-aaaa-1/1/0", [0, 1, 2], False),
+        ("0,0", [], True),
+        ("MIG-GPU-aaaa-1/1/0", [], True),
     ],
 )
 @pytest.mark.parametrize("order", [None, "FASTEST_FIRST"])
@@ -249,6 +258,9 @@ CUT = (
         ("MIG-GPU-aaaa-1/2/1", []),
         ("MIG-GPU-bbbb-2/3/0", ["MIG-GPU-bbbb-2/3/0"]),
         ("MIG-GPU-aaaa-1", []),
+        ("MIG-", []),
+        ("MIG-1122-B", ["MIG-1122-b"]),
+        ("GPU-cccc,MIG-1111", ["MIG-1111-a"]),
     ],
 )
 def test_instances_are_named_in_both_spellings_and_hide_whole_gpus(visible: str | None, expected: list[str]) -> None:
@@ -257,3 +269,9 @@ def test_instances_are_named_in_both_spellings_and_hide_whole_gpus(visible: str 
     assert in_order
     # What is computed on is not cut up any further, and is as capable as the GPU it is of.
     assert {(gpu.capability, gpu.mig, gpu.instances) for gpu in gpus} <= {((9, 0), False, ())}
+
+
+def test_where_instances_are_not_listed_any_gpu_may_be_cut_up() -> None:
+    gpus = (Gpu(0, "GPU-a", (9, 0), mig=True), Gpu(1, "GPU-b", (8, 0)))
+    assert visible_gpus(gpus, "MIG-1234", "PCI_BUS_ID") == (gpus, True)
+    assert visible_gpus(gpus, "MIG-1234", None) == (gpus, False)

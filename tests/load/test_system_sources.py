@@ -151,6 +151,16 @@ def test_a_compatibility_package_is_the_driver_that_programs_get(
     assert describe_system.__wrapped__().driver is None
 
 
+def test_the_driver_s_own_library_puts_nothing_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "libcuda.so.580.65.06").touch()
+    (tmp_path / "libcuda.so.1").symlink_to("libcuda.so.580.65.06")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    for driver, count in (("580.65.06", 0), ("570.26", 1)):
+        monkeypatch.setattr("kernelyard.load.system.read_gpus", lambda driver=driver: (Version(driver), ()))
+        system = describe_system.__wrapped__()
+        assert (system.driver, len(system.shadows)) == (Version("580.65.06"), count)
+
+
 # CUDA, asked in another process
 
 FAKE_CUDA = r"""
@@ -172,7 +182,8 @@ int cuDeviceGetName(char* name, int, int) { std::strcpy(name, "Orin"); return 0;
 
 
 @pytest.fixture
-def fake_cuda(tmp_path: Path) -> str:
+def fake_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(libcuda, "_MODULE", tmp_path / "version")
     (tmp_path / "cuda.cpp").write_text(FAKE_CUDA)
     library = tmp_path / "libcuda.so.1"
     subprocess.run(["g++", "-shared", "-fPIC", "-o", library, tmp_path / "cuda.cpp"], check=True)
@@ -187,6 +198,12 @@ def test_where_there_is_no_nvml_another_process_asks_cuda(fake_cuda: str) -> Non
         Gpu(0, "GPU-abababab-abab-abab-abab-abababababab", (8, 7), "Orin"),
         Gpu(1, "", (8, 5), "Orin"),
     )
+
+
+@pytest.mark.compile
+def test_the_driver_s_own_word_on_its_version_is_taken(fake_cuda: str, tmp_path: Path) -> None:
+    (tmp_path / "version").write_text("540.4.0\n")
+    assert ask_cuda(fake_cuda)[0] == Version("540.4.0")
 
 
 @pytest.mark.compile

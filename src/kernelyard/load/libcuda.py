@@ -16,6 +16,8 @@ __all__ = ["ask_cuda", "driver_of_release", "may_have_driver"]
 
 #: What a driver makes that can compute: on servers, in WSL, on Jetsons. Images bring `libcuda.so.1` without any.
 _DEVICES = ("nvidiactl", "dxg", "nvgpu", "nvhost-gpu", "nvhost-ctrl-gpu", "nvmap")
+#: The driver's own word on its version, where the kernel has it loaded as a module of that name.
+_MODULE = Path("/sys/module/nvidia/version")
 _SECONDS = 30
 
 #: The attributes are CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR of cuda.h.
@@ -74,7 +76,7 @@ def may_have_driver(devices: Path = Path("/dev")) -> bool:
 def ask_cuda(library: str = "libcuda.so.1") -> tuple[Version | None, tuple[Gpu, ...]]:
     """Return the driver's version and the GPUs that CUDA shows, in its order, as another process finds them.
 
-    The version is that of the first driver with the CUDA that this one has.
+    The version is the driver's own or, where it tells none, that of the first driver with the CUDA that this one has.
 
     Args:
         library: The driver's library.
@@ -91,7 +93,16 @@ def ask_cuda(library: str = "libcuda.so.1") -> tuple[Version | None, tuple[Gpu, 
         Gpu(index, f"GPU-{_uuid(uuid)}" if uuid.strip("0") else "", (major, minor), name)
         for index, (uuid, major, minor, name) in enumerate(found)
     )
-    return driver_of_release(Version(f"{number // 1000}.{number // 10 % 100}")), gpus
+    if not number:
+        return None, ()
+    return _own_version() or driver_of_release(Version(f"{number // 1000}.{number // 10 % 100}")), gpus
+
+
+def _own_version() -> Version | None:
+    try:
+        return Version(_MODULE.read_text("ascii"))
+    except (OSError, ValueError):
+        return None
 
 
 def driver_of_release(cuda: Version) -> Version | None:

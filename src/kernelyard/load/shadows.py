@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from kernelyard.formats.versions import Version
 
-__all__ = ["Shadow", "find_shadows", "library_folders", "shadowing_driver"]
+__all__ = ["Shadow", "find_shadows", "library_folders", "shadowing_driver", "without_driver"]
 
 #: By name, for a folder on the path can have thousands of files, on a network.
 _LIBRARIES = (
@@ -70,6 +70,13 @@ def library_folders(environment: Mapping[str, str] | None = None) -> tuple[str, 
     """Return the folders of ``LD_LIBRARY_PATH``; an empty one stands for the working folder, as in the linker."""
     text = (os.environ if environment is None else environment).get("LD_LIBRARY_PATH", "")
     return tuple(dict.fromkeys(folder or "." for folder in re.split("[:;]", text))) if text else ()
+
+
+def without_driver(shadows: tuple[Shadow, ...], driver: Version | None) -> tuple[Shadow, ...]:
+    """Return the shadows without a ``libcuda.so.1`` that is the driver's own: containers mount it where they like."""
+    if driver is None or shadowing_driver(shadows) != driver:
+        return shadows
+    return tuple(shadow for shadow in shadows if shadow.library != "libcuda.so.1")
 
 
 def shadowing_driver(shadows: tuple[Shadow, ...]) -> Version | None:

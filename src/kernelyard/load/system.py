@@ -20,7 +20,7 @@ from kernelyard.load.c_library import glibc_version, macos_version, musl_version
 from kernelyard.load.libcuda import ask_cuda, may_have_driver
 from kernelyard.load.nvml import Gpu, read_gpus
 from kernelyard.load.packages import installed_version
-from kernelyard.load.shadows import Shadow, find_shadows, shadowing_driver
+from kernelyard.load.shadows import Shadow, find_shadows, shadowing_driver, without_driver
 from kernelyard.load.visible import cuda_device_order, cuda_visible_devices, visible_gpus
 
 __all__ = ["System", "Torch", "describe_system", "describe_torch", "find_torch", "folder_of"]
@@ -162,7 +162,7 @@ def describe_system() -> System:
         musl=musl_version() if is_linux and glibc is None else None,
         macos=macos_version(),
         amd_gpus=amd_architectures() if is_linux else (),
-        shadows=shadows,
+        shadows=without_driver(shadows, driver),
     )
 
 

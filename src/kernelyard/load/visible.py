@@ -11,7 +11,9 @@ from kernelyard.load.nvml import Gpu, Instance
 __all__ = ["cuda_device_order", "cuda_visible_devices", "visible_gpus"]
 
 #: The spelling from before R470, which later drivers still take: the GPU and the numbers of the instance on it.
-_OLD_MIG = re.compile(r"MIG-(GPU-[^/]+)/(\d+)/(\d+)", re.ASCII)
+_OLD_MIG = re.compile(r"mig-(gpu-[^/]+)/(\d+)/(\d+)", re.ASCII)
+#: A number as C reads it: what follows it does not count, so that `0x1` is 0.
+_NUMBER = re.compile(r"[+-]?\d+", re.ASCII)
 
 
 def visible_gpus(gpus: tuple[Gpu, ...], visible: str | None, order: str | None) -> tuple[tuple[Gpu, ...], bool]:
@@ -26,26 +28,44 @@ def visible_gpus(gpus: tuple[Gpu, ...], visible: str | None, order: str | None) 
 
     Args:
         gpus: All GPUs, in the order of the PCI bus.
-        visible: ``CUDA_VISIBLE_DEVICES``: numbers, or beginnings of UUIDs of GPUs and instances; None where it is not
-            set. The first entry that means nothing ends the list, and an entry given twice makes it empty, as in CUDA.
+        visible: ``CUDA_VISIBLE_DEVICES``; None where it is not set. It is a list of numbers, or one of beginnings of
+            UUIDs of GPUs and instances: the first entry decides. The list ends before an entry that means nothing or is
+            of the other kind, and an entry given twice makes it empty (as CUDA does under driver 580 on an H200).
         order: ``CUDA_DEVICE_ORDER``; None where it is not set.
     """
     by_bus = order == "PCI_BUS_ID" or len({gpu.capability for gpu in gpus}) <= 1
     if visible is None:
         return _whole_or_cut(gpus), by_bus
+    entries = [part.strip() for part in visible.split(",")]
+    if _NUMBER.match(entries[0]):
+        return _by_number(entries, gpus, by_bus=by_bus)
+    if entries[0].startswith("MIG-") and any(gpu.mig for gpu in gpus) and not any(gpu.instances for gpu in gpus):
+        # NVML does not list instances to everybody: any GPU may be the one that was cut up.
+        return gpus, by_bus
     chosen: list[Gpu] = []
-    for entry in (part.strip() for part in visible.split(",")):
-        if entry.startswith("MIG-") and not any(gpu.instances for gpu in gpus):
-            # NVML does not list instances to everybody: any GPU may be the one that was cut up.
-            return gpus, by_bus
-        found = _meant(entry, gpus)
+    for entry in entries:
+        found = _named(entry, gpus)
         if len(found) != 1:
             break
-        if entry.isdecimal() and not by_bus:
-            return _whole_or_cut(gpus), False
         if found[0] in chosen:
             return (), True
         chosen.extend(found)
+    return _whole_or_cut(tuple(chosen)), True
+
+
+def _by_number(entries: list[str], gpus: tuple[Gpu, ...], *, by_bus: bool) -> tuple[tuple[Gpu, ...], bool]:
+    by_index = {gpu.index: gpu for gpu in gpus}
+    chosen: list[Gpu] = []
+    for entry in entries:
+        match = _NUMBER.match(entry)
+        found = by_index.get(int(match[0])) if match else None
+        if found is None:
+            break
+        if found in chosen:
+            return (), True
+        chosen.append(found)
+    if chosen and not by_bus:
+        return _whole_or_cut(gpus), False
     return _whole_or_cut(tuple(chosen)), True
 
 
@@ -61,23 +81,23 @@ def _instance(gpu: Gpu, instance: Instance) -> Gpu:
     return replace(gpu, uuid=uuid, mig=False, instances=())
 
 
-def _meant(entry: str, gpus: tuple[Gpu, ...]) -> list[Gpu]:
-    if entry.isdecimal():
-        return [gpu for gpu in gpus if int(entry) == gpu.index]
-    if entry.startswith("GPU-"):
-        return [gpu for gpu in gpus if gpu.uuid.startswith(entry)]
-    if not entry.startswith("MIG-"):
+def _named(entry: str, gpus: tuple[Gpu, ...]) -> list[Gpu]:
+    """Return what a UUID or the beginning of one means; its digits are compared without regard to case."""
+    wanted = entry.lower()
+    if entry.startswith("GPU-") and entry != "GPU-":
+        return [gpu for gpu in gpus if gpu.uuid.lower().startswith(wanted)]
+    if not entry.startswith("MIG-") or entry == "MIG-":
         return []
     all_instances = [(gpu, instance) for gpu in gpus for instance in gpu.instances]
-    old = _OLD_MIG.fullmatch(entry)
+    old = _OLD_MIG.fullmatch(wanted)
     if old:
         numbers = (int(old[2]), int(old[3]))
         return [
             _instance(gpu, instance)
             for gpu, instance in all_instances
-            if gpu.uuid.startswith(old[1]) and (instance.gpu_instance, instance.compute_instance) == numbers
+            if gpu.uuid.lower().startswith(old[1]) and (instance.gpu_instance, instance.compute_instance) == numbers
         ]
-    return [_instance(gpu, instance) for gpu, instance in all_instances if instance.uuid.startswith(entry)]
+    return [_instance(gpu, instance) for gpu, instance in all_instances if instance.uuid.lower().startswith(wanted)]
 
 
 def cuda_visible_devices() -> str | None:

@@ -135,7 +135,13 @@ def test_trouble_over_ssh_is_told(git_host: Host, place: str, tmp_path: Path, mo
     with pytest.raises(EnvironmentProblemError) as caught:
         hub.publish(make(tmp_path / "builds", "one"))
     assert caught.value.code == "KY543"
-    assert hub.publish(make(tmp_path / "builds", "plain", large=False)).changed
+    plain = hub.publish(make(tmp_path / "builds", "plain", large=False)).revision.id
+    hub.publish(make(tmp_path / "builds", "more", large=False))
+    shutil.rmtree(tmp_path / "store")
+    # A server that does not let the client choose git's protocol tells of branches and tags alone.
+    with pytest.raises(EnvironmentProblemError) as caught:
+        GitHub(hub.place).resolve(REPO, revision=plain)
+    assert "AcceptEnv GIT_PROTOCOL" in caught.value.hint
     known = os.environ["GIT_SSH_COMMAND"]
     for wrong in (
         known.replace("/known", "/unknown"),

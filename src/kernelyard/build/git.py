@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["ask_git", "repository_top"]
+from kernelyard.hub.git_program import git_environment
 
-#: Hooks of git run with these, and they mean the repository that is committed to.
-_OF_HOOKS = {
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_COMMON_DIR",
-    "GIT_DIR",
-    "GIT_INDEX_FILE",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_PREFIX",
-    "GIT_WORK_TREE",
-}
+__all__ = ["ask_git", "repository_top"]
 
 
 def ask_git(
@@ -40,9 +30,7 @@ def ask_git(
     git = shutil.which("git")
     if git is None:
         raise FileNotFoundError("git")
-    environment = {name: value for name, value in os.environ.items() if name not in _OF_HOOKS}
-    # A commit is what others get by its name: what `git replace` puts in its place is of this clone alone.
-    environment |= {"LC_ALL": "C", "GIT_NO_REPLACE_OBJECTS": "1", "GIT_OPTIONAL_LOCKS": "0", **(also or {})}
+    environment = git_environment({"GIT_OPTIONAL_LOCKS": "0", **(also or {})})
     return subprocess.run(
         [git, *arguments],
         cwd=folder,

@@ -26,8 +26,8 @@ from kernelyard.store import Store
 __all__ = ["REMOTE", "SCHEMES", "GitPlace", "RemoteRefs", "said_by_git", "told"]
 
 SCHEMES = ("git+https", "git+ssh", "git+file")
-#: What a repository on a host is called in ours.
-REMOTE = "origin"
+#: What a repository on a host is called in ours: a name that no settings of a user's are for.
+REMOTE = "kernelyard-hub"
 _LINE = re.compile(r"([0-9a-f]{40}|[0-9a-f]{64})\t(refs/(?:heads|tags)/.+)", re.ASCII)
 _HEADS, _TAGS = "refs/heads/", "refs/tags/"
 _PEELED = "^{}"
@@ -218,6 +218,8 @@ class GitPlace:
             hint = "check the name; the host may also hide what you may not see"
             return MissingError("KY501", f"there is no kernel {repo} on this hub", hint=hint, place=place)
         hint = "check the address and the network, try again"
+        if "unadvertised object" in said:
+            hint = "let the server speak git's protocol 2 (over ssh: AcceptEnv GIT_PROTOCOL in its sshd_config)"
         return EnvironmentProblemError("KY502", f"the repository cannot be reached: {last}", hint=hint, place=place)
 
     def _config(self, repo: str) -> list[tuple[str, str]]:
@@ -229,6 +231,9 @@ class GitPlace:
             # Time has no limit, standing still has.
             ("http.lowSpeedLimit", "1"),
             ("http.lowSpeedTime", "60"),
+            # Any commit can be asked for by its id.
+            ("protocol.version", "2"),
+            ("remote.lfsdefault", REMOTE),
             ("lfs.locksverify", "false"),
             ("credential.interactive", "false"),
         ]

@@ -80,14 +80,12 @@ class Mirror:
             MissingError: There is no such commit (KY501).
             EnvironmentProblemError: As :meth:`GitPlace.run` does.
         """
-        from filelock import FileLock
-
         if self.local("for-each-ref", _kept(id_)):
             return
         small = f"--filter=blob:limit={LARGEST_PLAIN + 1}"
         missing = MissingError("KY501", f"{self.repo} has no revision {id_}", hint="check the id")
         # Two that fetch at once would be in each other's way at the list of shallow commits.
-        with FileLock(self.folder / "kernelyard.lock"):
+        with _locked(self.folder / "kernelyard.lock"):
             try:
                 self.ask("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--depth=1", small, REMOTE, id_)
             except EnvironmentProblemError as error:
@@ -237,6 +235,23 @@ def aside() -> Iterator[Path]:
 def large_path(digest: str) -> str:
     """Return where git-lfs keeps a file, in a repository."""
     return f"lfs/objects/{digest[:2]}/{digest[2:4]}/{digest}"
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock where the file system has them; without, git itself fails where two are in each other's way."""
+    from filelock import FileLock
+
+    lock = FileLock(path)
+    try:
+        lock.acquire()
+    except (OSError, NotImplementedError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _kept(id_: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from kernelyard.build.project import build_project
 from kernelyard.check import check_variant, gather
-from kernelyard.errors import InputError
+from kernelyard.errors import BuildError, InputError
 from kernelyard.toolchain.parts import PartSource
 
 CPU = "torch-stable-abi211-cpu-x86_64-linux"
@@ -36,6 +36,68 @@ def test_a_file_that_replaces_another_and_is_older_than_its_object_is_compiled(
     assert second.entry.id != first.entry.id
     assert len(before) == 1
     assert all(path.stat().st_mtime_ns > time for path, time in before.items())
+
+
+@pytest.mark.compile
+@pytest.mark.network
+def test_a_header_beside_the_project_decides_of_id_and_object(
+    sample: Callable[[str], Path], source: PartSource
+) -> None:
+    root = sample("tiny")
+    header, other = root.parent / "beside.h", root / "csrc" / "other.cpp"
+    header.write_text("#define OTHER 21\n")
+    text = other.read_text()
+    assert text.count("21") == 1
+    other.write_text('#include "../../beside.h"\n' + text.replace("21", "OTHER"))
+    (first,) = build_project(root, source=source, variants=["*-cpu-*"])
+    header.write_text("#define OTHER 22\n")
+    os.utime(header, (0, 0))
+    (second,) = build_project(root, source=source, variants=["*-cpu-*"])
+    assert second.entry.id != first.entry.id
+    assert second.work.compiled == 2
+
+
+@pytest.mark.compile
+@pytest.mark.network
+@pytest.mark.parametrize("changed", ["csrc/other.cpp", "torch-ext/tiny/__init__.py"])
+def test_a_file_that_is_changed_while_it_is_built_is_in_no_build(
+    sample: Callable[[str], Path],
+    source: PartSource,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    changed: str,
+) -> None:
+    real = shutil.which("g++")
+    if real is None:
+        pytest.skip("there is no g++ here")
+    root = sample("tiny")
+    path, compiler, armed = root / changed, tmp_path / "g++", tmp_path / "armed"
+    # In place, before the compiler reads it: an editor that saves.
+    compiler.write_text(
+        "#!/bin/sh\n"
+        f'case "$*" in *csrc/other.cpp) [ -e {armed} ] && rm {armed} && sed -i s/21/23/ {path};; esac\n'
+        f'exec {real} "$@"\n'
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    if changed.endswith(".py"):
+        path.write_text(path.read_text() + "\nNUMBER = 21\n")
+    content = path.read_bytes()
+    assert content.count(b"21") == 1
+    armed.touch()
+    with pytest.raises(BuildError) as caught:
+        build_project(root, source=source, variants=["*-cpu-*"], cached=False)
+    assert caught.value.code == "KY419"
+    assert not (root / "build" / CPU).exists()
+    assert not armed.exists()
+    assert path.read_bytes() != content
+    # Undone by a copy that was laid aside: the time is older than that of the object of the other state.
+    path.write_bytes(content)
+    os.utime(path, (0, 0))
+    (again,) = build_project(root, source=source, variants=["*-cpu-*"], cached=False)
+    shutil.rmtree(root / ".kernelyard")
+    (undisturbed,) = build_project(root, source=source, variants=["*-cpu-*"], cached=False)
+    assert again.entry == undisturbed.entry
 
 
 @pytest.mark.compile

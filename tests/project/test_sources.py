@@ -100,7 +100,7 @@ def test_a_file_may_have_windows_line_endings(sample: Sample) -> None:
     assert mistakes(root)[0][1] == "/build.toml:27:8: kernel.tiny_cuda.src[0]"
 
 
-def test_includes_are_followed_in_the_project_only_and_in_either_form(sample: Sample) -> None:
+def test_includes_are_followed_in_either_form_also_beside_the_project_but_not_to_the_machine(sample: Sample) -> None:
     root = sample("tiny")
     (root / "csrc" / "deep.h").write_text('#include "answer.h"\n#include "deep.h"\n')
     (root / "csrc" / "other.cpp").write_text("  #  include <deep.h>\n#include <vector>\n#include MACRO\n")
@@ -110,7 +110,58 @@ def test_includes_are_followed_in_the_project_only_and_in_either_form(sample: Sa
     outside = root.parent / "outside.h"
     outside.touch()
     (root / "csrc" / "answer.cpp").write_text('#include "../../outside.h"\n#include "/etc/hostname"\n')
-    assert project.with_includes(["csrc/answer.cpp"], []) == ("csrc/answer.cpp",)
+    assert project.with_includes(["csrc/answer.cpp"], []) == ("../outside.h", "csrc/answer.cpp")
+
+
+def test_a_link_out_of_the_project_is_named_by_its_place_in_it(sample: Sample) -> None:
+    root = sample("tiny")
+    shared = root.parent / "shared"
+    shared.mkdir()
+    (shared / "shared.h").write_text('#include "deep.h"\n')
+    (root / "csrc" / "deep.h").touch()
+    (root / "csrc" / "linked.h").symlink_to(shared / "shared.h")
+    (root / "csrc" / "answer.cpp").write_text('#include "linked.h"\n')
+    # Quoted, a file is looked for beside the path that a compiler has come by.
+    expected = ("csrc/answer.cpp", "csrc/deep.h", "csrc/linked.h")
+    assert read_project(root).with_includes(["csrc/answer.cpp"], []) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '/* a */ #include "found.h"',
+        '# /* a */ include /* b */ "found.h"',
+        '#include \\\n"found.h"',
+        '#inc\\\r\nlude "found.h"',
+        '%:include "found.h"',
+        '#import "found.h"',
+        '#embed "found.h"',
+        '#define FOUND "found.h"\n#include FOUND',
+        '#include "names.h"\n#include FOUND',
+        'const char* glob = "a/*";\n#include "found.h"\nconst char* other = "*/b";',
+    ],
+)
+def test_an_include_is_found_however_it_is_written(sample: Sample, text: str) -> None:
+    root = sample("tiny")
+    (root / "csrc" / "found.h").touch()
+    (root / "csrc" / "names.h").write_text("#define FOUND <found.h>\n")
+    (root / "csrc" / "answer.cpp").write_bytes(text.encode() + b"\n")
+    assert "csrc/found.h" in read_project(root).with_includes(["csrc/answer.cpp"], ["csrc"])
+
+
+def test_a_header_is_looked_for_where_compilers_look_and_in_their_order(sample: Sample) -> None:
+    root = sample("tiny")
+    for folder in (".", "csrc", "first", "second"):
+        (root / folder).mkdir(exist_ok=True)
+        (root / folder / "same.h").write_text("#include_next <same.h>\n" if folder == "first" else "")
+    source, project = root / "csrc" / "answer.cpp", read_project(root)
+
+    source.write_text('#include "same.h"\n')
+    assert project.with_includes(["csrc/answer.cpp"], ["second"]) == ("csrc/answer.cpp", "csrc/same.h")
+    source.write_text("#include <same.h> // angle\n")
+    assert project.with_includes(["csrc/answer.cpp"], ["second"]) == ("csrc/answer.cpp", "second/same.h")
+    found = project.with_includes(["csrc/answer.cpp"], ["first", "second"])
+    assert found == ("csrc/answer.cpp", "first/same.h", "second/same.h")
 
 
 def test_python_files_and_those_of_pyext_are_shipped_and_no_others(sample: Sample) -> None:

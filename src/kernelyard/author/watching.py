@@ -16,6 +16,7 @@ from types import ModuleType, TracebackType
 from typing import final
 
 from kernelyard.author.choice import choose_variant
+from kernelyard.build.package import CHANGED_MEANWHILE
 from kernelyard.build.project import WORK_FOLDER, build_project
 from kernelyard.errors import LoadError
 from kernelyard.load import get_local_kernel
@@ -156,7 +157,10 @@ class Watch:
             module = self._made()
         except Exception as trouble:  # noqa: BLE001 - the author's code is run here; it is told by `error` and `wait`
             error = trouble
-            _logger.warning("%s: %s", self._root.name, trouble)
+            if getattr(trouble, "code", None) == CHANGED_MEANWHILE:
+                state, looked_at = {}, 0.0  # the next look builds again, and whoever waits waits for that
+            else:
+                _logger.warning("%s: %s", self._root.name, trouble)
         with self._changed:
             if module is not None and module is not self._module:
                 self._module = module

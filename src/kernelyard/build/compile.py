@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -27,13 +27,16 @@ from kernelyard.project.generate import MOVE_PROJECT, write_files
 from kernelyard.store import Store, hash_file, writing
 from kernelyard.toolchain.host import Tools
 
-__all__ = ["Processes", "StoppedError", "Workshop", "compile_variants", "configure"]
+__all__ = ["Processes", "StoppedError", "Workshop", "compile_variants", "configure", "forget_contents"]
 
 _logger = logging.getLogger("kernelyard.build")
 
 #: What compilers get of the user's environment. Variables such as LDFLAGS, CPATH and NVCC_APPEND_FLAGS would change
 #: what is built behind the manifest's back.
 _KEPT_VARIABLES = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "SYSTEMROOT")
+
+#: Of the sources that objects were compiled from: absolute path -> digest of it and of all that it includes.
+_CONTENTS = "contents.json"
 
 #: Languages whose compilers wait for memory.
 _LAUNCHED = ("CXX", "CUDA")
@@ -200,20 +203,40 @@ def _forget_outdated(objects: Path, variants: Sequence[str], contents: Mapping[s
     Ninja goes by times, and a file that replaces another can be older than the object (`mv`, `cp -p`, `tar`); nor does
     it know of a header that now comes first in the include folders. The id goes by content, and so must the objects.
     """
-    record = objects / "contents.json"
-    try:
-        before = json.loads(record.read_bytes())
-    except (FileNotFoundError, ValueError):
-        before = {}
+    before = _contents(objects)
     for entry in json.loads((objects / "compile_commands.json").read_bytes()):
         source = entry["file"]
         if source in contents and before.get(source) != contents[source]:
             (objects / entry["output"]).unlink(missing_ok=True)
-    record.write_text(json.dumps({**before, **contents}), "utf-8")
+    _record_contents(objects, {**before, **contents})
     for variant in variants:
         # The linker's map is evidence: where it is gone, the link is done again.
         if not _has_content(objects / "variants" / variant / "extension.map"):
             (objects / "variants" / variant / "extension.so").unlink(missing_ok=True)
+
+
+def forget_contents(objects: Path, sources: Iterable[str]) -> None:
+    """Have some sources compiled again: nobody knows which state of them their objects are of.
+
+    Args:
+        objects: The folder that they were compiled in.
+        sources: Their absolute paths.
+    """
+    forgotten = set(sources)
+    known = _contents(objects)
+    _record_contents(objects, {source: digest for source, digest in known.items() if source not in forgotten})
+
+
+def _contents(objects: Path) -> dict[str, str]:
+    try:
+        known: dict[str, str] = json.loads(objects.joinpath(_CONTENTS).read_bytes())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return known
+
+
+def _record_contents(objects: Path, contents: Mapping[str, str]) -> None:
+    objects.joinpath(_CONTENTS).write_text(json.dumps(contents), "utf-8")
 
 
 def _has_content(path: Path) -> bool:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelyard import __version__
-from kernelyard.build.compile import Workshop, compile_variants
+from kernelyard.build.compile import Workshop, compile_variants, forget_contents
 from kernelyard.build.headers import headers_read
 from kernelyard.build.hermetic import refuse_machine, refuse_reads
 from kernelyard.build.identity import build_id, extension_name, source_contents, source_digest
 from kernelyard.build.matrix import MatrixEntry
-from kernelyard.build.package import Build, package_variant
+from kernelyard.build.package import Build, changed_meanwhile, package_variant
 from kernelyard.build.source_state import source_state
 from kernelyard.build.toolchain_lock import check_request, check_uses, request_of
 from kernelyard.build.used_files import used_files
@@ -87,18 +87,28 @@ class Group:
         Args:
             workshop: Of the build.
             cached: Whether objects may come from a cache.
+
+        Raises:
+            BuildError: A source does not compile or link, or was changed meanwhile (KY419).
         """
         if self.toolchain is None:
             return
-        contents = {path: digest for plan in self.plans for path, digest in source_contents(self.project, plan).items()}
+        contents = self._contents()
         if cached:
             write_files(self.folder, {_CACHED: ""})
         names = [plan.name for plan in self.plans]
         compile_variants(self.folder, self.toolchain.tools, names, contents=contents, workshop=workshop)
+        now = self._contents()
+        if changed := sorted(path for path, digest in contents.items() if now.get(path) != digest):
+            forget_contents(self.folder / "objects", changed)
+            raise changed_meanwhile(Path(changed[0]))
         if workshop.locked_by is not None:
             read = headers_read(self.folder / "objects", self.toolchain.tools.ninja)
             parts = [part.path for part in parts_of(self.toolchain).values()]
             refuse_reads(self.project, read, work=self.project.root / WORK_FOLDER, parts=parts)
+
+    def _contents(self) -> dict[str, str]:
+        return {path: digest for plan in self.plans for path, digest in source_contents(self.project, plan).items()}
 
     def package(self) -> Iterator[tuple[Path, VariantEntry]]:
         """Put its variants into ``build/``, checked; yield the folder of each and what the index says of it.

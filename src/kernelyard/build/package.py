@@ -7,10 +7,11 @@ import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kernelyard.build.identity import source_digest
 from kernelyard.check import Evidence, Finding, UnfitError, check_variant, gather
 from kernelyard.check.facts import found_facts
 from kernelyard.check.files import EXTENSION_FILE
-from kernelyard.errors import EnvironmentProblemError, Place
+from kernelyard.errors import BuildError, EnvironmentProblemError, Place
 from kernelyard.formats.facts import Facts
 from kernelyard.formats.metadata import Making
 from kernelyard.formats.python_depends import package_requirements
@@ -19,13 +20,17 @@ from kernelyard.formats.versions import Version
 from kernelyard.hub.folder import hash_tree
 from kernelyard.project.describe import describe_build, requirements
 from kernelyard.project.generate import MOVE_PROJECT, render_ops
+from kernelyard.project.manifest_file import shown_path
 from kernelyard.project.plan import VariantPlan
 from kernelyard.project.sources import Project
 from kernelyard.store import writing
 from kernelyard.toolchain.assemble import Toolchain
 from kernelyard.toolchain.floor import forbidden_archive_members
 
-__all__ = ["Build", "package_variant", "put_in_place"]
+__all__ = ["CHANGED_MEANWHILE", "Build", "changed_meanwhile", "package_variant", "put_in_place"]
+
+#: The code of a build whose sources did not stay what they were.
+CHANGED_MEANWHILE = "KY419"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,7 @@ def package_variant(build: Build, *, aside: Path) -> Path:
 
     Raises:
         UnfitError: A check refuses the build; ``build/`` is as it was.
+        BuildError: The sources are no longer those that it was built from (KY419); ``build/`` is as it was.
         EnvironmentProblemError: The disk is full or a folder cannot be written.
     """
     plan, root = build.plan, build.project.root
@@ -82,10 +88,22 @@ def package_variant(build: Build, *, aside: Path) -> Path:
             findings = (*refused, *check_variant(_describe(build, work)))
             if findings:
                 raise UnfitError(plan.name, findings)
+            if source_digest(build.project, plan) != build.sources:
+                raise changed_meanwhile(root)
             put_in_place(work, final)
         finally:
             shutil.rmtree(work.parent, ignore_errors=True)
     return final
+
+
+def changed_meanwhile(path: Path) -> BuildError:
+    """Return the error of a build that would be of neither the state before nor that after a change."""
+    return BuildError(
+        CHANGED_MEANWHILE,
+        "changed while it was built: what came out would be of neither the old state nor the new one",
+        hint="build again",
+        place=Place(shown_path(path)),
+    )
 
 
 def _copy_package(build: Build, work: Path) -> None:

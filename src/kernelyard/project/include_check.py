@@ -33,7 +33,7 @@ def report_includes(problems: Problems, project: Project, *, severity: Severity)
         sources = [file for entry in files for file in entry]
         include = project.include_folders(sources, include)  # noqa: PLW2901
         everything = set(project.with_includes(sources, include))
-        missing = {file for file in everything - listed - reported if PurePosixPath(file).name not in GENERATED}
+        missing = {file for file in everything - listed - reported if _can_be_listed(file)}
         if not missing:
             continue
         reported |= missing
@@ -43,6 +43,12 @@ def report_includes(problems: Problems, project: Project, *, severity: Severity)
             for header in sorted(found):
                 what = f"{src[number]} includes {header}, which is not listed"
                 problems.report("KY229", (*key, "src", number), what, _HINT, severity)
+
+
+def _can_be_listed(file: str) -> bool:
+    # A manifest names nothing outside of its project.
+    path = PurePosixPath(file)
+    return path.name not in GENERATED and ".." not in path.parts
 
 
 def _tables(project: Project) -> Iterator[tuple[KeyPath, tuple[str, ...], tuple[str, ...]]]:

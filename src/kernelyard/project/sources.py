@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -21,10 +22,15 @@ __all__ = ["PACKAGE_FOLDER", "Project", "read_project", "report_no_license", "re
 PACKAGE_FOLDER = {"torch": "torch-ext", "tvm-ffi": "tvm-ffi-ext"}
 
 _IMPLIED_FOLDER = "csrc"
-_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
-_QUOTED_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"([^">\n]+)"', re.MULTILINE)
+#: `#include`, in all ways to write it: `%:` is another `#`, and `#embed` takes a file's bytes.
+_DIRECTIVE = rb"^[ \t\f\v]*(?:#|%:)[ \t]*(?:include_next|include|import|embed)[ \t]*"
+_INCLUDE = re.compile(_DIRECTIVE + rb'["<]([^">\n]+)[">]', re.MULTILINE)
+_QUOTED_INCLUDE = re.compile(_DIRECTIVE + rb'"([^">\n]+)"', re.MULTILINE)
 _COMMENT = re.compile(rb"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_COMPUTED_INCLUDE = re.compile(rb"^[ \t]*#[ \t]*include[ \t]+[A-Za-z_]", re.MULTILINE)
+_CONTINUED = re.compile(rb"\\[ \t]*\r?\n")
+_COMPUTED_INCLUDE = re.compile(_DIRECTIVE + rb"[A-Za-z_]", re.MULTILINE)
+#: What a computed include may mean.
+_NAMED_FILE = re.compile(rb'^[ \t]*#[ \t]*define[ \t]+\w+[ \t]+["<]([^">\n]+)[">]', re.MULTILINE)
 _TORCH_HEADER = re.compile(rb"(?:torch|ATen|c10|caffe2|pybind11)/|registration\.h$")
 #: The name stands where a macro of registration.h takes it; there it needs not be known at compile time.
 _NAME_IN_MACRO = re.compile(rb"\b(?:\w+_EXPAND|REGISTER_EXTENSION)\s*\(\s*TORCH_EXTENSION_NAME\b")
@@ -40,6 +46,8 @@ class _Scan:
         state: Of the file when it was read.
         includes: What it includes, as written.
         quoted: That of it which stands in quotes: not meant for the system's headers.
+        computed: Whether a macro says what it includes.
+        named: The texts of its macros that an ``#include`` somewhere may stand for.
         uses_torch: Whether it includes torch's headers; a macro in an ``#include`` counts, for it hides what is meant.
         needs_name: Whether it uses ``TORCH_EXTENSION_NAME`` where only the real name will do.
     """
@@ -48,17 +56,23 @@ class _Scan:
     state: tuple[int, int, int]
     includes: tuple[str, ...]
     quoted: frozenset[str]
+    computed: bool
+    named: tuple[str, ...]
     uses_torch: bool
     needs_name: bool
 
     @classmethod
     def of(cls, name: str, state: tuple[int, int, int], content: bytes) -> _Scan:
-        text = _COMMENT.sub(b"", content)
-        uses_torch = bool(_COMPUTED_INCLUDE.search(text)) or any(map(_TORCH_HEADER.match, _INCLUDE.findall(text)))
+        text = _COMMENT.sub(b" ", _CONTINUED.sub(b"", content))
+        computed = _COMPUTED_INCLUDE.search(text) is not None
+        uses_torch = computed or any(map(_TORCH_HEADER.match, _INCLUDE.findall(text)))
         needs_name = len(_NAME.findall(text)) > len(_NAME_IN_MACRO.findall(text))
-        includes = tuple(map(_decoded, _INCLUDE.findall(content)))
-        quoted = frozenset(map(_decoded, _QUOTED_INCLUDE.findall(content)))
-        return cls(name, state, includes, quoted, uses_torch, needs_name)
+        # As it stands, too: a string with the beginning of a comment in it would hide what follows.
+        texts = (content, text)
+        includes = tuple(dict.fromkeys(_decoded(name) for one in texts for name in _INCLUDE.findall(one)))
+        quoted = frozenset(_decoded(name) for one in texts for name in _QUOTED_INCLUDE.findall(one))
+        named = tuple(map(_decoded, _NAMED_FILE.findall(text)))
+        return cls(name, state, includes, quoted, computed, named, uses_torch, needs_name)
 
 
 def _decoded(path: bytes) -> str:
@@ -104,10 +118,16 @@ class Project:
         return found
 
     def with_includes(self, sources: Iterable[str], include: Iterable[str]) -> tuple[str, ...]:
-        """Return sources and every file of the project that they include, by paths relative to the project."""
-        folders = (self.root, *(self.root / folder for folder in include))
+        """Return sources and all that they include of the author's, by paths relative to the project.
+
+        That may be a file beside the project, ``../common/x.h``. An absolute path in an ``#include`` is the machine's.
+        """
+        # The project itself is no include folder of the compilers: what they find elsewhere is not hidden by it.
+        folders = (*(self.root / folder for folder in include), self.root)
         seen: dict[str, None] = {}
         met: set[Path] = set()
+        computing: list[Path] = []
+        named: dict[str, None] = {}
         waiting = [self.root / source for source in sources]
         while waiting:
             path = waiting.pop()
@@ -119,6 +139,13 @@ class Project:
                 continue
             seen[scan.name] = None
             waiting += self._includes(path, scan, folders)
+            named |= dict.fromkeys(scan.named)
+            if scan.computed:
+                computing.append(path.parent)
+            if computing and not waiting:
+                places = dict.fromkeys((*computing, *folders))
+                waiting = [place / name for name in named for place in places if (place / name).is_file()]
+                waiting = [path for path in waiting if path not in met]
         return tuple(sorted(seen))
 
     def include_folders(self, sources: Iterable[str], include: tuple[str, ...]) -> tuple[str, ...]:
@@ -154,7 +181,7 @@ class Project:
                 yield scan
 
     def _scan(self, path: Path) -> _Scan | None:
-        """Return what is to know of a file; None if it is no file of the project. A file is read once per state."""
+        """Return what is to know of a file; None if there is none. A file is read once per state."""
         try:
             status = path.stat()
         except (OSError, ValueError):
@@ -162,10 +189,9 @@ class Project:
         state = (status.st_mtime_ns, status.st_size, status.st_ino)
         known = self._scans.get(path)
         if known is None or known.state != state:
-            name = self._inside(path)
-            if name is None or not path.is_file():
+            if not path.is_file():
                 return None
-            known = self._scans[path] = _Scan.of(name, state, path.read_bytes())
+            known = self._scans[path] = _Scan.of(self._name(path), state, path.read_bytes())
         return known
 
     def _includes(self, path: Path, scan: _Scan, folders: tuple[Path, ...]) -> tuple[Path, ...]:
@@ -174,19 +200,24 @@ class Project:
         if known is None or known[0] is not scan:
             found = []
             for included in scan.includes:
-                for folder in (path.parent, *folders):
+                if included.startswith("/"):
+                    continue
+                # What stands in angle brackets is looked for beside the file in vain, but this costs nothing.
+                for folder in (path.parent, *folders) if included in scan.quoted else (*folders, path.parent):
                     candidate = folder / included
-                    if candidate.is_file():
+                    if candidate != path and candidate.is_file():  # `#include_next` means another one of that name
                         found.append(candidate)
                         break
             known = self._included[path, folders] = scan, tuple(found)
         return known[1]
 
-    def _inside(self, path: Path) -> str | None:
-        try:
-            return path.resolve().relative_to(self.root.resolve()).as_posix()
-        except ValueError:
-            return None
+    def _name(self, path: Path) -> str:
+        """Return the path from the project to a file: of what a link in it leads to outside, the link's."""
+        real, root = path.resolve(), self.root.resolve()
+        place = Path(os.path.normpath(path))
+        if not real.is_relative_to(root) and place.is_relative_to(self.root) and place.resolve() == real:
+            return place.relative_to(self.root).as_posix()
+        return Path(os.path.relpath(real, root)).as_posix()
 
 
 def read_project(root: Path) -> Project:

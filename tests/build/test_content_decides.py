@@ -119,7 +119,7 @@ def test_metadata_that_says_what_is_not_so_is_found(
     assert lie in found.what
 
 
-@pytest.mark.parametrize("sign", [";", ",", "%", ">", "${"])
+@pytest.mark.parametrize("sign", [";", ",", "%", ">", "${", "\n", "\r", "\x1b", "\udcff"])
 def test_a_path_that_build_tools_misread_is_refused_before_they_see_it(
     sample: Callable[[str], Path], tmp_path: Path, source: PartSource, sign: str
 ) -> None:

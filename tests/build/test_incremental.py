@@ -83,6 +83,29 @@ def test_a_compiler_that_was_killed_once_is_tried_again(
     assert variant.work.compiled == SOURCES + 5
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("compile_commands.json", b""),
+        ("compile_commands.json", None),
+        ("build.ninja", b"\0\0\0\0"),
+        ("CMakeCache.txt", b"}{"),
+    ],
+)
+def test_what_a_machine_that_lost_its_power_left_is_made_anew(
+    sample: Sample, source: PartSource, name: str, content: bytes | None
+) -> None:
+    root = sample("tiny")
+    (first,) = build_project(root, source=source, variants=["*-cpu-*"], cached=False)
+    damaged = root / ".kernelyard" / "cpu" / "objects" / name
+    damaged.unlink()
+    if content is not None:
+        damaged.write_bytes(content)
+    (second,) = build_project(root, source=source, variants=["*-cpu-*"], cached=False)
+    assert second.entry == first.entry
+    assert second.work.compiled > 0
+
+
 def test_a_build_that_is_killed_again_and_again_comes_to_what_an_undisturbed_one_comes_to(
     project: Path,
     kernelyard: Callable[..., subprocess.CompletedProcess[str]],

@@ -47,6 +47,8 @@ if [ -n "$KERNELYARD_JOBS" ] && [ -x "$KERNELYARD_PYTHON" ] && [ -r "$KERNELYARD
 fi
 exec "$@"
 """
+#: What it says when it cannot begin, other than of a compiler that has failed.
+_NINJA_CANNOT = re.compile(r"^ninja: (?:error|fatal): ", re.MULTILINE)
 _NINJA_STATUS = re.compile(r"^\[(\d+)/(\d+)\] (.*)")
 
 
@@ -136,13 +138,25 @@ def compile_variants(
     with writing(folder, elsewhere=MOVE_PROJECT):
         log.write_bytes(b"")
         launch = _write_launch(folder)
-        _configure(folder, tools, workshop, launch)
+        known = _configure(folder, tools, workshop, launch)
         _forget_outdated(folder / "objects", variants, contents)
         command = [str(tools.ninja), "-C", str(folder / "objects"), f"-j{workshop.jobs}", *variants]
         # Not CMake: what it compiles to find something out is no work of the author's.
         with as_file(files("kernelyard.build") / "launcher.py") as launcher:
             environment = {"KERNELYARD_PYTHON": sys.executable, "KERNELYARD_LAUNCHER": str(launcher)}
-            _run(command, folder, workshop, {**environment, **workshop.environment})
+            environment |= workshop.environment
+            try:
+                _run(command, folder, workshop, environment)
+            except (BuildError, EnvironmentProblemError):
+                if not known or not _NINJA_CANNOT.search(log.read_text("utf-8", errors="replace")):
+                    raise
+                # A machine that lost its power, or an unlucky hand: what was configured is not what Ninja can read.
+                _logger.warning("%s is damaged: all of it is compiled again", folder.name)
+                shutil.rmtree(folder / "objects")
+                log.write_bytes(b"")
+                _configure(folder, tools, workshop, launch)
+                _forget_outdated(folder / "objects", variants, contents)
+                _run(command, folder, workshop, environment)
 
 
 def configure(folder: Path, tools: Tools) -> None:
@@ -165,8 +179,10 @@ def _write_launch(folder: Path) -> Path:
     return path
 
 
-def _configure(folder: Path, tools: Tools, workshop: Workshop, launch: Path | None = None) -> None:
+def _configure(folder: Path, tools: Tools, workshop: Workshop, launch: Path | None = None) -> bool:
     """Run CMake, unless it came to its end here and with this toolchain. Objects of another one are removed.
+
+    Returns whether it had come to its end before.
 
     The folder counts, because a copy of a project would otherwise go on compiling the sources of the original.
     """
@@ -174,9 +190,9 @@ def _configure(folder: Path, tools: Tools, workshop: Workshop, launch: Path | No
     launched = {f"CMAKE_{language}_COMPILER_LAUNCHER": str(launch) for language in _LAUNCHED if launch is not None}
     made_with = " ".join([hash_file(toolchain), *filter(None, [workshop.locked_by]), *launched])
     stamp, wanted = objects / "configured", f"{made_with} {folder}\n"
-    whole = all(_has_content(objects / name) for name in ("build.ninja", "CMakeCache.txt"))
+    whole = all(_has_content(objects / name) for name in ("build.ninja", "CMakeCache.txt")) and _can_be_read(objects)
     if whole and stamp.is_file() and stamp.read_bytes() == wanted.encode():
-        return
+        return True
     if objects.exists():
         shutil.rmtree(objects)
     _logger.info("configuring %s", folder.name)
@@ -195,6 +211,15 @@ def _configure(folder: Path, tools: Tools, workshop: Workshop, launch: Path | No
         if known is not None:
             known.keep(objects)
     stamp.write_bytes(wanted.encode())
+    return False
+
+
+def _can_be_read(objects: Path) -> bool:
+    try:
+        json.loads((objects / "compile_commands.json").read_bytes())
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _forget_outdated(objects: Path, variants: Sequence[str], contents: Mapping[str, str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import unicodedata
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, closing
@@ -38,7 +39,7 @@ __all__ = ["ASIDE", "WORK_FOLDER", "BuiltVariant", "build_project", "refuse_odd_
 _logger = logging.getLogger("kernelyard.build")
 
 #: What stands for something else in a path that CMake, Ninja or a linker reads.
-_ODD = (";", '"', "\\", ",", ">", "<", "%", "\n", "${", "$<", "$(", "|")
+_ODD = (";", '"', "\\", ",", ">", "<", "%", "${", "$<", "$(", "|")
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +206,7 @@ def refuse_odd_path(root: Path, store: Path) -> None:
         # Stubs are named on a link line, which a shell reads.
         (store, "the path of the cache", "point KERNELYARD_CACHE to", ("$", "`")),
     ):
-        found = next((text for text in (*_ODD, *more) if text in str(path)), None)
+        found = next((text for text in (*_ODD, *more, *filter(_is_no_letter, str(path))) if text in str(path)), None)
         if found is not None:
             raise InputError(
                 "KY403",
@@ -213,6 +214,11 @@ def refuse_odd_path(root: Path, store: Path) -> None:
                 hint=f"{cure} a folder without it",
                 place=Place(str(path)),
             )
+
+
+def _is_no_letter(character: str) -> bool:
+    """Whether a character is one that steers a terminal, or a byte that is not UTF-8, as CMake's files are."""
+    return character != "\t" and unicodedata.category(character) in {"Cc", "Cs"}
 
 
 def _cores() -> int:

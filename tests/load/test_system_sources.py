@@ -242,20 +242,33 @@ def test_the_driver_of_a_release_of_cuda_is_the_first_with_it(cuda: str, driver:
     assert driver_of_release(Version(cuda)) == (Version(driver) if driver else None)
 
 
-def test_nothing_that_describes_calls_cuda_in_this_process() -> None:
+def test_nothing_that_describes_opens_cuda_in_this_process() -> None:
+    # NVML maps the driver's library by itself, which initialises nothing; what counts is that nobody here asks it.
     program = (
-        "import ctypes, os; loaded = []; real = ctypes.CDLL.__init__\n"
+        "import ctypes; loaded = []; real = ctypes.CDLL.__init__\n"
         "def init(self, name, *a, **k): loaded.append(str(name)); real(self, name, *a, **k)\n"
         "ctypes.CDLL.__init__ = init\n"
         "from kernelyard.load.system import describe_system; describe_system()\n"
-        "print([name for name in loaded if 'cuda' in name])\n"
-        "print('libcuda' in open('/proc/self/maps').read())"
+        "print([name for name in loaded if 'cuda' in name])"
     )
-    if not Path("/proc/self/maps").exists():
-        pytest.skip("reads what Linux says of a process")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["[]", "False"]
+    assert done.stdout.split() == ["[]"]
     assert "cuInit" in libcuda._PROGRAM
+
+
+@pytest.mark.gpu
+def test_after_describing_a_child_can_use_the_gpu() -> None:
+    system = describe_system()
+    if not system.gpus or system.torch is None or system.torch.cuda is None:
+        pytest.skip("there is no GPU, or no torch that can use it")
+    program = (
+        "import os, torch; from kernelyard.load.system import describe_system; assert describe_system().gpus\n"
+        "assert not torch.cuda.is_initialized()\n"
+        "if os.fork() == 0: print(torch.ones(3, device='cuda').sum().item(), flush=True); os._exit(0)\n"
+        "os.wait()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["3.0"]
 
 
 # Python and its packages

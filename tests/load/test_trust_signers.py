@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kernelyard import get_kernel
+from kernelyard import get_kernel, get_locked_kernel
 from kernelyard.errors import EnvironmentProblemError, VerificationError
 from kernelyard.formats.index import Index
 from kernelyard.formats.signature import SigningKey, sign_index
@@ -24,6 +24,8 @@ from kernelyard.hub.static import DirectoryReader, StaticHub
 from kernelyard.load import kernels, policies, trust
 from kernelyard.load.trust import check_evidence
 from kernelyard.load.trust_signers import Signers, forget_signers
+from kernelyard.lock.locking import lock_project
+from kernelyard.lock.resolve import Request
 
 pytest.importorskip("cryptography")
 
@@ -146,6 +148,22 @@ def test_a_lock_vouches_without_a_key(put: Put, load: Callable[..., ModuleType],
     check_evidence(hub, found, way="lock")
     with pytest.raises(VerificationError):
         check_evidence(hub, found)
+
+
+def test_what_is_not_signed_as_before_is_not_locked_either(
+    put: Put, load: Callable[..., ModuleType], web_hub: str, project: Path
+) -> None:
+    put(1, SigningKey.new())
+    load(version=1)
+    put(2)
+    declared = f'{{ version = 1, hub = "{web_hub}", trust = true }}'
+    (project / "pyproject.toml").write_text(f'[tool.kernelyard.dependencies]\n"org/gray" = {declared}\n')
+    with pytest.raises(VerificationError, match="is not signed any more"):
+        lock_project(project, Request())
+    forget_signers(open_hub(web_hub), "org/gray")
+    (project / "kernelyard.toml").write_text('[trust]\nevidence = "lock"\n')
+    lock_project(project, Request())
+    assert get_locked_kernel("org/gray", lockfile=project).number == 2
 
 
 def test_keys_are_remembered_for_each_hub_and_kernel_and_can_be_forgotten(

@@ -48,8 +48,8 @@ __all__ = [
     "policy_keys",
 ]
 
-#: How a kernel is asked for: of a hub, or by a lock that names its revision and the sha256 of every file.
-Way = Literal["hub", "lock"]
+#: How a kernel is asked for: of a hub, to be locked, or by a lock that names its revision and the sha256 of every file.
+Way = Literal["hub", "locking", "lock"]
 
 #: For how many seconds an answer holds in this process, so that a repeated call costs no look at the file system. A
 #: policy that becomes stricter counts for new processes at once, and for this one after that time.
@@ -98,7 +98,8 @@ def check_evidence(source: Hub, found: Revision, *, way: Way = "hub", pinned: bo
     Args:
         source: The hub.
         found: The revision, with its index.
-        way: ``lock`` where a lock names the revision and the sha256 of all files, and these are checked.
+        way: ``lock`` where a lock names the revision and the sha256 of all files, and these are checked; ``locking``
+            where such a lock is being made.
         pinned: Whether the caller has named the revision by its whole id.
 
     Raises:
@@ -305,7 +306,7 @@ def _check_publisher(in_force: Iterable[InForce], source: Hub, repo: str, *, ref
 def _is_met(kind: str, one: InForce, source: Hub, found: Revision, way: Way) -> bool | None:
     """Return whether a kind of evidence is there; None where the files of a variant have to tell."""
     if kind == "lock":
-        return way == "lock"
+        return way != "hub"
     if kind == "signature":
         keys = policy_keys([one], source, found.repo)
         try:
@@ -316,7 +317,7 @@ def _is_met(kind: str, one: InForce, source: Hub, found: Revision, way: Way) -> 
     if kind == "sigstore":
         return None
     # A lock has the sha256 of every file, as an index has.
-    if found.document is not None or way == "lock":
+    if found.document is not None or way != "hub":
         return True
     return None if kind == "digest" else False
 

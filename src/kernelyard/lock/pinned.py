@@ -53,8 +53,11 @@ def pin(source: Hub, hub: str, repo: str, wanted: Wanted, declared: Dependency |
 
     Raises:
         MissingError: There is none (KY501), or none has such a variant (KY715).
+        VerificationError: It is not signed by whom it was before (KY645), or a policy asks for more evidence (KY644).
         KernelyardError: What :meth:`Hub.candidates` and :meth:`Hub.variant` raise.
     """
+    from kernelyard.load.trust import check_evidence
+
     seen = 0
     for found in source.candidates(repo, wanted):
         seen += 1
@@ -64,6 +67,7 @@ def pin(source: Hub, hub: str, repo: str, wanted: Wanted, declared: Dependency |
             if declared is None or declared.takes(entry.name, entry.facts.backend)
         ]
         if taken:
+            check_evidence(source, found, way="locking", pinned=wanted.revision == found.id)
             return _pin(source, hub, found, [source.variant(found, name) for name in taken], declared)
     narrowed = "" if declared is None else ", ".join(filter(None, (declared.backend, *declared.variants)))
     what = f"{repo} has no variant for {narrowed} in {wanted}" if narrowed else f"{repo} has no variants in {wanted}"

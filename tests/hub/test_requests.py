@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kernelyard import get_kernel
+from kernelyard.errors import EnvironmentProblemError
+from kernelyard.hub import open_hub
 from kernelyard.hub.folder import FolderHub
 from kernelyard.hub.protocol import Publication
 from kernelyard.hub.static import DirectoryReader, StaticHub
@@ -52,3 +56,26 @@ def test_a_cold_load_costs_two_requests_and_one_for_each_file(
     assert requests_made == []
     get_kernel("org/gray", hub=address, trust_remote_code=True, refresh=True, **request_)
     assert len(requests_made) == 2
+
+
+def test_files_are_fetched_at_the_same_time_and_the_first_that_fails_ends_it(
+    address: str, tmp_path: Path, broken: dict[str, Callable[[Any], None]]
+) -> None:
+    hub = open_hub(address)
+    found = hub.resolve("org/gray", version=1)
+    files = found.index.variants[0].files
+    together = threading.Barrier(FILES, timeout=20)
+
+    def answer(server: Any) -> None:
+        # Nobody is answered before all have asked.
+        together.wait()
+        SimpleHTTPRequestHandler.do_GET(server)
+
+    broken.update({file.sha256: answer for file in files})
+    hub.fetch_files(found, "torch-universal", files, tmp_path / "there")
+    assert sorted(path.name for path in (tmp_path / "there").iterdir()) == [file.path for file in files]
+    broken[files[0].sha256] = lambda server: server.send_error(404)
+    broken.update({file.sha256: SimpleHTTPRequestHandler.do_GET for file in files[1:]})
+    with pytest.raises(EnvironmentProblemError) as caught:
+        hub.fetch_files(found, "torch-universal", files, tmp_path / "broken")
+    assert caught.value.code == "KY502"

@@ -24,7 +24,7 @@ from kernelyard.formats.paths import checked_path
 from kernelyard.formats.wanted import Wanted
 from kernelyard.hub.hugging_face_access import Access, NotThereError, Settings
 from kernelyard.hub.hugging_face_memory import Kept, Revisions
-from kernelyard.hub.protocol import Publication, Published, PublishingHub, Revision, check_repo
+from kernelyard.hub.protocol import FILES_AT_ONCE, Publication, Published, PublishingHub, Revision, check_repo
 from kernelyard.hub.refs import RefChange, Refs, check_branch
 from kernelyard.hub.static import copy_verified
 from kernelyard.hub.transfer import trouble
@@ -49,6 +49,7 @@ class HuggingFaceHub(PublishingHub):
     """
 
     is_local = False
+    at_once = FILES_AT_ONCE
 
     def __init__(
         self, settings: Settings | None = None, *, create_pr: bool = False, private: bool | None = None

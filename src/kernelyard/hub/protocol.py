@@ -9,15 +9,15 @@ release never moves to other content. A withdrawn release is a fact of the hub b
 *Layout.* A file of a variant is ``build/<variant>/<path>`` where a hub is a tree; the index is ``build/index.json``.
 
 *Requests.* Over a network each costs a round trip, so their number is part of the contract: to learn a revision and its
-index, one (two on a static hub, whose branches are a document); one more for a range of releases; then one per file
-that is missing. With a whole id: one on every kind.
+index, one (two on static and git hubs); one more for a range of releases; then one per file that is missing. With a
+whole id: one on every kind.
 """
 
 from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,10 +26,22 @@ from kernelyard.formats.index import FileEntry, Index, VariantEntry
 from kernelyard.formats.wanted import Wanted
 from kernelyard.hub.refs import Refs
 
-__all__ = ["ANY", "ConflictError", "Hub", "Publication", "Published", "PublishingHub", "Revision", "check_repo"]
+__all__ = [
+    "ANY",
+    "FILES_AT_ONCE",
+    "ConflictError",
+    "Hub",
+    "Publication",
+    "Published",
+    "PublishingHub",
+    "Revision",
+    "check_repo",
+]
 
 _REPO = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*/[A-Za-z0-9_-][A-Za-z0-9._-]*", re.ASCII)
 _LONGEST_REPO = 200
+#: As many as browsers ask of one server; more would be rude.
+FILES_AT_ONCE = 8
 #: In place of a state that is expected: whatever it is.
 ANY = "*"
 
@@ -131,6 +143,38 @@ class Hub(ABC):
             VerificationError: The bytes are not those that the index names (KY503).
             OSError: The destination cannot be written, as it came from the system.
         """
+
+    @property
+    def at_once(self) -> int:
+        """How many files are fetched from it at the same time: several where each waits for a network."""
+        return 1
+
+    def fetch_files(self, found: Revision, variant: str | None, entries: Iterable[FileEntry], folder: Path) -> None:
+        """Copy files of a revision into a folder, several at once where that helps; the first that fails ends it.
+
+        Args:
+            found: As for :meth:`fetch_file`.
+            variant: As for :meth:`fetch_file`.
+            entries: The files; each comes to its own path below ``folder``.
+            folder: The folder.
+
+        Raises:
+            EnvironmentProblemError, VerificationError, OSError: As :meth:`fetch_file` does.
+        """
+        files = tuple(entries)
+        if self.at_once == 1 or len(files) <= 1:
+            for entry in files:
+                self.fetch_file(found, variant, entry, folder / entry.path)
+            return
+        from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+
+        with ThreadPoolExecutor(min(self.at_once, len(files))) as pool:
+            running = [pool.submit(self.fetch_file, found, variant, entry, folder / entry.path) for entry in files]
+            done, waiting = wait(running, return_when=FIRST_EXCEPTION)
+            for one in waiting:
+                one.cancel()
+            for one in done:
+                one.result()
 
     def resolve(self, repo: str, *, version: int | str | None = None, revision: str | None = None) -> Revision:
         """Return the best revision for what a user asks for; see :meth:`Wanted.parse` and :meth:`candidates`.

@@ -15,7 +15,7 @@ from kernelyard.formats.fields import parse_json_object
 from kernelyard.formats.index import FileEntry, Index
 from kernelyard.formats.wanted import Wanted
 from kernelyard.hub.memory import Memory
-from kernelyard.hub.protocol import Publication, Published, PublishingHub, Revision, check_repo
+from kernelyard.hub.protocol import FILES_AT_ONCE, Publication, Published, PublishingHub, Revision, check_repo
 from kernelyard.hub.refs import Refs, check_branch
 from kernelyard.store import open_regular
 
@@ -127,6 +127,11 @@ class StaticHub(PublishingHub):
     def is_local(self) -> bool:
         """Whether it is in the user's own file system."""
         return self.reader.is_local
+
+    @property
+    def at_once(self) -> int:
+        """One from a disk, several over a network."""
+        return 1 if self.is_local else FILES_AT_ONCE
 
     def candidates(self, repo: str, wanted: Wanted) -> Iterator[Revision]:
         """Yield the revisions that are asked for; see :meth:`kernelyard.hub.protocol.Hub.candidates`."""

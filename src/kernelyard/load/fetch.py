@@ -37,8 +37,7 @@ def fetch_variant(source: Hub, found: Revision, entry: VariantEntry, *, store: S
     """
 
     def fill(folder: Path) -> None:
-        for file in entry.files:
-            source.fetch_file(found, entry.name, file, folder / file.path)
+        source.fetch_files(found, entry.name, entry.files, folder)
 
     by = _vouched(source, entry)
     path = _provide(store or Store.default(), content_key(entry), fill)

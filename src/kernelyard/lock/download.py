@@ -151,6 +151,8 @@ class _Download:
         self.root = Path(lock.path).absolute().parent
         self._sources: dict[str, Hub] = {}
         self._asked: dict[str, Revision] = {}
+        #: By hub, what keeps it from being asked for more at once than it bears.
+        self._turns: dict[str, threading.Semaphore] = {}
 
     def download(self, target: Target) -> Downloaded:
         """Plan, fetch all that is missing at once, and put the variants together."""
@@ -231,7 +233,8 @@ class _Download:
             final = folder / "files" / file.path
             if not _is_whole(final, file):
                 aside = folder / uuid.uuid4().hex
-                self._source(kernel).fetch_file(self._revision(kernel), entry.name, file, aside)
+                with self._turns[kernel.hub]:
+                    self._source(kernel).fetch_file(self._revision(kernel), entry.name, file, aside)
                 final.parent.mkdir(parents=True, exist_ok=True)
                 aside.replace(final)
         self.told.done(file)
@@ -254,7 +257,9 @@ class _Download:
 
     def _source(self, kernel: LockedKernel) -> Hub:
         if kernel.hub not in self._sources:
-            self._sources[kernel.hub] = hub_at(kernel.hub, self.root) if self.hub is None else open_hub(self.hub)
+            source = hub_at(kernel.hub, self.root) if self.hub is None else open_hub(self.hub)
+            self._sources[kernel.hub] = source
+            self._turns[kernel.hub] = threading.Semaphore(self.at_once if source.at_once > 1 else 1)
         return self._sources[kernel.hub]
 
     def _known_revision(self, kernel: LockedKernel) -> Revision:

@@ -71,8 +71,7 @@ def fetch_locked(source: Hub, found: Revision, entry: VariantEntry, *, store: St
     """
 
     def fill(folder: Path) -> None:
-        for file in entry.files:
-            source.fetch_file(found, entry.name, file, folder / file.path)
+        source.fetch_files(found, entry.name, entry.files, folder)
 
     path = (store or Store.default()).provide("variants", content_key(entry), fill)
     return verify_fetched(path, entry, by="the lock", verification="lock")

@@ -13,7 +13,7 @@ from kernelyard.load.rules import Verdict
 from kernelyard.load.system import System
 from kernelyard.lock.locked import Known
 
-__all__ = ["Target", "Taken", "take"]
+__all__ = ["Taken", "Target", "take"]
 
 Facts = Callable[[LockedKernel], Mapping[str, Known]]
 

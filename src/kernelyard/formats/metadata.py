@@ -85,6 +85,7 @@ class Metadata:
         kernel_depends: Kernels it needs, as they stand in the file.
         upstream: Where the code came from.
         source: The repository that holds the manifest.
+        kernels_minver: The oldest release of the public loader that its builder says it needs.
         digest_algorithm: ``sha256`` or ``sha512``, or None where the file has no digest.
         digest: Relative path -> hexadecimal digest.
         facts: What Kernelyard adds; None for variants built elsewhere.
@@ -103,6 +104,7 @@ class Metadata:
     kernel_depends: tuple[Mapping[str, Any], ...] = ()
     upstream: str | None = None
     source: str | None = None
+    kernels_minver: str | None = None
     digest_algorithm: str | None = None
     digest: Mapping[str, str] = field(default_factory=dict)
     facts: Facts | None = None
@@ -117,6 +119,8 @@ class Metadata:
             document["upstream"] = self.upstream
         if self.source:
             document["source"] = self.source
+        if self.kernels_minver:
+            document["kernels-minver"] = self.kernels_minver
         document["python-depends"] = list(self.python_depends)
         document["kernel-depends"] = [dict(dependency) for dependency in self.kernel_depends]
         document["backend"] = {"type": self.backend}
@@ -167,6 +171,7 @@ class Metadata:
             kernel_depends=tuple(dependency.members for dependency in depends),
             upstream=fields.optional("upstream", str),
             source=fields.optional("source", str),
+            kernels_minver=fields.optional("kernels-minver", str),
             digest_algorithm=algorithm,
             digest=digest,
             facts=Facts.from_json(ours.table("facts")) if ours else None,

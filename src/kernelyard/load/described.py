@@ -11,6 +11,7 @@ from pathlib import Path
 from kernelyard.errors import InputError, Place
 from kernelyard.formats import metadata as file_format
 from kernelyard.formats.fields import Fields
+from kernelyard.formats.versions import InvalidVersion, Version
 from kernelyard.formats.wanted import Wanted
 from kernelyard.store import open_regular
 
@@ -110,6 +111,8 @@ class Metadata:
         kernel_depends: Other kernels that it needs.
         upstream: Where the code came from.
         source: The repository that holds the manifest.
+        kernels_minver: The oldest release of the ``kernels`` package that its builder says it needs; nothing follows
+            from it here.
         digest_algorithm: ``sha256`` or ``sha512``, or None where the file has no digest.
         digest: Relative path -> hexadecimal digest.
     """
@@ -123,6 +126,7 @@ class Metadata:
     kernel_depends: list[KernelDependency] = field(default_factory=list)
     upstream: str | None = None
     source: str | None = None
+    kernels_minver: Version | None = None
     digest_algorithm: str | None = None
     digest: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -164,9 +168,17 @@ class Metadata:
             kernel_depends=[_dependency(one, path, number) for number, one in enumerate(read.kernel_depends)],
             upstream=read.upstream,
             source=read.source,
+            kernels_minver=_version(read.kernels_minver),
             digest_algorithm=read.digest_algorithm,
             digest=read.digest,
         )
+
+
+def _version(text: str | None) -> Version | None:
+    try:
+        return Version(text) if text is not None else None
+    except InvalidVersion:
+        return None
 
 
 def _dependency(members: Mapping[str, object], path: str, number: int) -> KernelDependency:

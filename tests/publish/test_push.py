@@ -10,6 +10,9 @@ import pytest
 from kernelyard.build.project import build_project
 from kernelyard.errors import CheckError, InputError, MissingError
 from kernelyard.formats.metadata import Metadata
+from kernelyard.hub.static import DirectoryReader, StaticHub
+from kernelyard.load.explain import explain_kernel
+from kernelyard.load.system import describe_system
 from kernelyard.publish import push_project
 from kernelyard.toolchain.parts import PartSource
 
@@ -225,3 +228,28 @@ def test_a_build_anew_of_the_same_sources_is_the_same_revision(project: Path, hu
     build_project(project, source=source, variants=["*-cpu-*"])
     assert push_project(project, hub) == first
     assert tree(hub) == before
+
+
+def test_what_the_settings_say_of_variants_goes_into_the_index_also_of_those_that_stay(
+    project: Path, hub: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = push_project(project, hub)
+    assert first.changed
+    settings = (
+        '[variants."torch-stable-abi*"]\npreference = 2\nbad = "It is slow."\n\n[variants."*-cu999-*"]\nbad = "x"\n'
+    )
+    (project / "kernelyard.toml").write_text(settings)
+    with caplog.at_level("WARNING", logger="kernelyard"):
+        pushed = push_project(project, hub)
+    assert [record.getMessage() for record in caplog.records if record.name == "kernelyard.publish"] == [
+        "the settings say something of *-cu999-*, and no variant has such a name"
+    ]
+    found = StaticHub(DirectoryReader(hub)).resolve("test/tiny", version=1)
+    assert found.id == pushed.revision != first.revision
+    (variant,) = found.index.variants
+    assert (variant.facts.preference, variant.facts.bad) == (2, "It is slow.")
+    explained = explain_kernel("test/tiny", describe_system(), hub=hub)
+    assert explained.best is None
+    assert explained.verdicts[0].reason == "Its publisher has marked it as bad: It is slow."
+    (project / "kernelyard.toml").write_text('[variants."*"]\npreference = 0\nbad = ""\n')
+    assert push_project(project, hub).revision == first.revision

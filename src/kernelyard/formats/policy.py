@@ -23,7 +23,7 @@ EVIDENCE = ("digest", "index", "signature", "sigstore", "lock")
 #: The Hugging Face Hub, at whatever address this machine asks it.
 HUGGING_FACE = "hf://"
 #: The keys of a project's settings. A policy under a name that is not known must not be passed over.
-SETTINGS = ("dependencies", "dependency-groups", "floor", "lockfile", "matrix", "trust")
+SETTINGS = ("dependencies", "dependency-groups", "floor", "lockfile", "matrix", "trust", "variants")
 
 _WORD = r"[A-Za-z0-9_*-][A-Za-z0-9._*-]*"
 _PATTERN = re.compile(rf"{_WORD}(/{_WORD})?", re.ASCII)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from kernelyard.formats.floor import FLOORS
 from kernelyard.formats.matrix import MatrixRules, matrix_rules
 from kernelyard.formats.policy import SETTINGS, Policy, policy_of
+from kernelyard.formats.publisher import Word, words_of
 from kernelyard.formats.tables import Problems, Table
 from kernelyard.formats.toml_document import parse_toml
 
@@ -24,11 +25,13 @@ class Settings:
         floor: The oldest system that builds are to run on, ``manylinux_2_34``; None for the usual one.
         matrix: What is laid over the matrix; None where nothing is.
         trust: Whose kernels may be loaded; None where nothing is said. The loader finds and reads it by itself.
+        variants: What the publisher says of variants.
     """
 
     floor: str | None = None
     matrix: MatrixRules | None = None
     trust: Policy | None = None
+    variants: tuple[Word, ...] = ()
 
 
 def read_settings(
@@ -66,9 +69,11 @@ def _settings(table: Table, known: MatrixRules | None) -> Settings:
         floor = table.one_of((*table.key, "floor"), floor, FLOORS, "floor")
     matrix = table.table("matrix")
     rules = matrix_rules(matrix, known) if matrix is not None else None
+    variants = table.table("variants")
+    words = words_of(variants) if variants is not None else ()
     for member in SETTINGS:
         table.expect(member)  # also what kernels the project uses, which is read where they are locked
     trust = table.table("trust")
     policy = policy_of(trust) if trust is not None else None
     table.finish()
-    return Settings(floor, rules, policy)
+    return Settings(floor, rules, policy, words)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelyard.build.toolchain_lock import LOCK_FILE, read_lock
 from kernelyard.formats.index import FileEntry, Index, VariantEntry
+from kernelyard.formats.publisher import unused_words, with_words
 from kernelyard.hub import Hub, Revision
 from kernelyard.project.sources import Project
 from kernelyard.store import hash_file
@@ -15,6 +17,8 @@ from kernelyard.store import hash_file
 __all__ = ["State", "whole_state"]
 
 _MANIFEST = "build.toml"
+
+_logger = logging.getLogger("kernelyard.publish")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ def whole_state(
         index=replace(
             built,
             release=release,
-            variants=tuple(sorted((*built.variants, *kept), key=lambda entry: entry.name)),
+            variants=_said_of(project, (*built.variants, *kept)),
             files=tuple(beside),
             # Of a state with variants of several builds these are not known.
             source_commit=_common(built.source_commit, None if of_one_source else base, "source_commit"),
@@ -72,6 +76,15 @@ def whole_state(
         contents={**files, **{entry.sha256: path for entry, path in beside.items()}},
         kept=tuple(entry.name for entry in kept),
     )
+
+
+def _said_of(project: Project, variants: tuple[VariantEntry, ...]) -> tuple[VariantEntry, ...]:
+    """Return the variants by name, with what the project's settings say of them, also of those that stay."""
+    words = project.settings.variants
+    for word in unused_words((entry.name for entry in variants), words):
+        _logger.warning("the settings say something of %s, and no variant has such a name", word.pattern)
+    said = (replace(entry, facts=with_words(entry.name, entry.facts, words)) for entry in variants)
+    return tuple(sorted(said, key=lambda entry: entry.name))
 
 
 def _common(own: str | None, base: Revision | None, member: str) -> str | None:

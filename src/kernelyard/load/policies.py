@@ -29,8 +29,12 @@ _SETTINGS_FILE, _PYPROJECT, _OWN_FILE = "kernelyard.toml", "pyproject.toml", "po
 _WITHIN = ("tool", "kernelyard")
 #: For the whole machine.
 _MACHINE = "/etc/kernelyard/policy.toml"
-#: What the table of a file for many looks like. A dependency on Kernelyard alone is no reason to read all of it.
-_TABLE = re.compile(rb"""^[^#\n]*\bkernelyard["']?\s*[].=]""", re.MULTILINE)
+#: What our table looks like in a file for many: the head of a table, or a key. A dependency on Kernelyard alone is no
+#: reason to read all of it.
+_TABLE = re.compile(
+    rb"""^\s*\[[^]\n]*\bkernelyard\b | ^[^=#\n]*\bkernelyard\b[^=\n]*= | [{,]\s*["']?kernelyard["']?\s*[.=]""",
+    re.MULTILINE | re.VERBOSE,
+)
 _HINT = "see its permissions; without knowing what it forbids nothing is loaded"
 
 
@@ -79,15 +83,24 @@ def _places() -> Iterator[tuple[Path, bool]]:
     named = os.environ.get(VARIABLE)
     if named:
         yield Path(named).expanduser().absolute(), True
-    own = os.environ.get("XDG_CONFIG_HOME", "") if sys.platform == "linux" else ""
-    if own.startswith("/"):
-        yield Path(own, "kernelyard", _OWN_FILE), False
-    else:
-        # Importing this costs more than all else here.
+    own = _configuration()
+    if own is not None:
+        yield own / _OWN_FILE, False
+    yield Path(_MACHINE), False
+
+
+def _configuration() -> Path | None:
+    """Return the folder of the user's own configuration; None for a user without a home."""
+    if sys.platform in {"darwin", "win32"}:  # pragma: no cover - not the systems that this is tested on
         from platformdirs import user_config_path
 
-        yield user_config_path("kernelyard", appauthor=False) / _OWN_FILE, False
-    yield Path(_MACHINE), False
+        return user_config_path("kernelyard", appauthor=False)
+    # As that library has it, whose import takes longer than all else here.
+    named = os.environ.get("XDG_CONFIG_HOME", "").strip()
+    try:
+        return Path(named or Path.home() / ".config", "kernelyard")
+    except RuntimeError:
+        return None
 
 
 def _current_folder() -> Path | None:

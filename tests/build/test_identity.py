@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernelyard.build.identity import build_id, extension_name, source_digest
+from kernelyard.errors import InputError
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
 from kernelyard.project.plan import plan_variant
@@ -193,3 +195,15 @@ def test_what_is_not_compiled_has_an_id_of_its_files_alone(sample: Callable[[str
     assert noarch_id() == before
     edit(root / "torch-ext" / "look_up" / "tables" / "squares.json", "9", "8")
     assert noarch_id() != before
+
+
+@pytest.mark.parametrize(
+    "name", ["torch-ext/tiny/a\udcff.py", "torch-ext/tiny/a:b.py", "csrc/a\udcff.h", "csrc/a\rb.h"]
+)
+def test_a_file_whose_name_no_metadata_can_have_is_told_before_anything_is_built(root: Path, name: str) -> None:
+    (root / name).touch()
+    with (root / "csrc" / "answer.h").open("ab") as header:
+        header.write(b'#include "' + os.fsencode(Path(name).name) + b'"\n')
+    with pytest.raises(InputError, match=re.escape(repr(Path(name).name)[1:-1])) as caught:
+        sources_of(root)
+    assert (caught.value.code, caught.value.hint) == ("KY225", "rename the file")

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kernelyard.errors import Place
+from kernelyard.errors import InputError, Place
 from kernelyard.formats.tables import ManifestError
 from kernelyard.project.sources import read_project
 
@@ -81,6 +82,16 @@ def test_a_manifest_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     (other / "build.toml").write_bytes(b"a = 'gr\xfcn'")
     found = mistakes(other)
     assert [(code, what) for code, _, what, _ in found] == [("KY201", "not UTF-8: invalid start byte at byte 7")]
+
+
+@pytest.mark.parametrize(("name", "code"), [("build.toml", "KY200"), ("kernelyard.toml", "KY239")])
+def test_a_pipe_is_not_waited_for(sample: Sample, name: str, code: str) -> None:
+    root = sample("tiny")
+    (root / name).unlink(missing_ok=True)
+    os.mkfifo(root / name)
+    with pytest.raises(InputError, match="Not a regular file") as caught:
+        read_project(root)
+    assert caught.value.code == code
 
 
 def test_paths_in_messages_are_as_the_user_would_write_them(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:

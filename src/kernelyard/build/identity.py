@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import unicodedata
+from collections.abc import Iterable
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 
+from kernelyard.errors import InputError, Place
 from kernelyard.formats.fields import canonical_json
+from kernelyard.formats.paths import checked_path
+from kernelyard.project.manifest_file import shown_path
 from kernelyard.project.plan import VariantPlan
 from kernelyard.project.sources import Project
 from kernelyard.toolchain.assemble import Toolchain
@@ -30,6 +35,9 @@ def source_digest(project: Project, plan: VariantPlan) -> str:
 
     It covers the compiled sources with every file of the project that they include, the shipped Python files, the
     flags and capabilities; not the version, licence, addresses or the card. Line endings do not matter.
+
+    Raises:
+        InputError: A file has a name that is no text, or that not every system can have (KY225).
     """
     groups = (plan.binding, *plan.groups)
     sources = {
@@ -37,13 +45,15 @@ def source_digest(project: Project, plan: VariantPlan) -> str:
         for group in groups
         for name in project.with_includes(group.sources, (*group.include, *plan.binding.include))
     }
+    package = project.python_files()
+    _refuse_odd_names(project, sources, package)
     # What was decided about a request is in its result; the sentences about it may change.
     described_plan = {key: value for key, value in plan.to_json().items() if key != "decisions"}
     described = {
         "templates": _TEMPLATES,
         "plan": described_plan,
         "sources": {name: _normalised(project.root / name) for name in sorted(sources)},
-        "package": {name: _normalised(path) for name, path in project.python_files().items()},
+        "package": {name: _normalised(path) for name, path in package.items()},
     }
     return sha256(canonical_json(described)).hexdigest()
 
@@ -92,6 +102,20 @@ def templates_digest() -> str:
         if entry.is_file():
             digest.update(f"{entry.name} {sha256(entry.read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest()
+
+
+def _refuse_odd_names(project: Project, sources: Iterable[str], package: Iterable[str]) -> None:
+    """Refuse names that JSON and CMake's files cannot have, and of what is shipped those that a system cannot."""
+    for name in sorted(sources):
+        if any(unicodedata.category(character) in {"Cc", "Cs"} for character in name):
+            what = f"{name!r} has a control character in its name, or a byte that is not UTF-8"
+            raise InputError("KY225", what, hint="rename the file", place=Place(shown_path(project.root)))
+    try:
+        for name in package:
+            checked_path(name)
+    except ValueError as error:
+        place = Place(shown_path(project.package))
+        raise InputError("KY225", f"cannot be shipped: {error}", hint="rename the file", place=place) from None
 
 
 def _normalised(path: Path) -> str:

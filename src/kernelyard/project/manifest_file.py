@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kernelyard.errors import EnvironmentProblemError, Place
 from kernelyard.formats.tables import Problems
+from kernelyard.store import open_regular
 
 __all__ = ["manifest_text", "replace_manifest", "shown_path"]
 
@@ -22,7 +23,8 @@ def manifest_text(root: Path) -> tuple[str, str]:
     path = root / "build.toml"
     problems = Problems(shown_path(path), "")
     try:
-        return shown_path(path), path.read_bytes().decode("utf-8")
+        with open_regular(path) as file:
+            return shown_path(path), file.read().decode("utf-8")
     except (FileNotFoundError, NotADirectoryError):
         what = "there is no build.toml" if root.is_dir() else "there is no such folder"
         problems.report("KY200", (), what, "name the folder of a kernel, the one with its build.toml")

@@ -7,6 +7,7 @@ from pathlib import Path
 from kernelyard.errors import InputError, Place
 from kernelyard.formats.settings import Settings, read_settings
 from kernelyard.project.manifest_file import shown_path
+from kernelyard.store import open_regular
 from kernelyard.toolchain.matrix_rules import known_rules
 
 __all__ = ["SETTINGS_FILE", "read_settings_of", "settings_files"]
@@ -50,7 +51,8 @@ def settings_files(root: Path) -> tuple[Path, ...]:
 
 def _text(path: Path) -> str | None:
     try:
-        return path.read_bytes().decode("utf-8")
+        with open_regular(path) as file:
+            return file.read().decode("utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

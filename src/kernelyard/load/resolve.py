@@ -171,7 +171,8 @@ def _remembered_or_asked(source: Hub, repo: str, wanted: Wanted, terms: Terms, *
         if offline_variable():
             return
     try:
-        yield from (choice for choice in _asked(source, repo, wanted, terms) if choice.revision.id != given)
+        asked = _asked_in_turn(source, repo, wanted, terms, refresh=refresh)
+        yield from (choice for choice in asked if choice.revision.id != given)
     except MissingError as error:
         raise UnknownError(error.code, error.what, hint=error.hint, place=error.place) from None
     except EnvironmentProblemError as error:
@@ -181,6 +182,22 @@ def _remembered_or_asked(source: Hub, repo: str, wanted: Wanted, terms: Terms, *
             raise
         _warn_once(source.location, f"{error.what}; taken is what was there before: {at(kept.revision)}")
         yield _choice(kept.revision, terms)
+
+
+def _asked_in_turn(source: Hub, repo: str, wanted: Wanted, terms: Terms, *, refresh: bool) -> Iterator[Choice]:
+    """Yield the same; of processes that begin together one asks, and the others take what it was told."""
+    asked = _asked(source, repo, wanted, terms)
+    if refresh or source.is_local:
+        yield from asked
+        return
+    with _memory(source, repo, wanted, terms).asking():
+        kept = _recall(source, repo, wanted, terms)
+        first = _choice(kept.revision, terms) if kept is not None and kept.is_fresh else None
+        if first is None or not first.usable:
+            first = next(asked, None)
+    if first is not None:
+        yield first
+        yield from (choice for choice in asked if choice.revision.id != first.revision.id)
 
 
 def _asked(source: Hub, repo: str, wanted: Wanted, terms: Terms) -> Iterator[Choice]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import Command
+from tests.conftest import REPOSITORY, Command
 from tests.hub.git_kernels import git
 
 MANIFEST = """[general]
@@ -78,3 +81,23 @@ def test_a_kernel_goes_to_a_git_hub_and_comes_from_it(run: Callable[..., str], p
     assert run("hub", "verify", "--hub", tmp_path / "copy").startswith("in order: ")
     (project / "torch-ext/plain/__init__.py").write_text("number = 2\n")
     assert "[KY524]" in run("push", project, status=1)
+
+
+def test_the_commands_of_the_page_on_git_hubs_run_as_they_stand(
+    kernelyard: Command, program: Path, project: Path, tmp_path: Path
+) -> None:
+    manifest = project / "build.toml"
+    manifest.write_text(manifest.read_text().replace("org/plain", "org/gray"))
+    project.rename(tmp_path / "gray")
+    assert kernelyard("build", tmp_path / "gray").returncode == 0
+    page = (REPOSITORY / "docs" / "git.md").read_text("utf-8")
+    script = "set -eu\n" + "".join(re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
+    own = {"KERNELYARD_CACHE": str(tmp_path / "store"), "GIT_CONFIG_GLOBAL": os.devnull}
+    environment = os.environ | own | {"PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["sh", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "build/torch-cpu/__init__.py" in done.stdout
+    assert (tmp_path / "checkout/build/index.json").is_file()
+    assert git(tmp_path / "server/org/gray.git", "config", "uploadpack.allowFilter") == "true"

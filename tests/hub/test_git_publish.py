@@ -219,6 +219,17 @@ def test_content_is_kept_once_for_all_variants_and_states(hub: GitHub, built: Ma
     assert again.sent < 1000
 
 
+@needs_lfs
+def test_equal_files_at_two_places_are_fetched_to_both(hub: GitHub, built: Make, tmp_path: Path) -> None:
+    same = {"weights.bin": binary("same"), "more/weights.bin": binary("same")}
+    hub.publish(built("one", files=same))
+    found = hub.resolve(REPO, version=1)
+    hub.fetch_files(found, "torch-cpu", found.index.variants[0].files, tmp_path / "out")
+    got = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert got == {"__init__.py", "_gray.abi3.so", "metadata.json", *same}
+    assert {(tmp_path / "out" / name).read_bytes() for name in same} == {binary("same")}
+
+
 @pytest.mark.parametrize("branch", ["-x", "a..b", "a b", "x.lock", "@{-1}"])
 def test_what_git_takes_for_no_branch_is_refused(hub: GitHub, built: Make, branch: str) -> None:
     with pytest.raises(InputError) as caught:

@@ -21,7 +21,8 @@ def open_hub(location: str | Path | None = None) -> Hub:
 
     Args:
         location: A folder (a static hub, or a ``build/`` folder), ``file://``, ``http://`` or ``https://``; ``hf://``
-            for the Hugging Face Hub, as is its address (``HF_ENDPOINT``). None stands for the environment variable
+            for the Hugging Face Hub, as is its address (``HF_ENDPOINT``); ``git+https://``, ``git+ssh://`` or
+            ``git+file://`` for repositories of git. None stands for the environment variable
             ``KERNELYARD_HUB``, and where that is not set for the Hugging Face Hub.
 
     Raises:

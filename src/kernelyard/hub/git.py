@@ -7,7 +7,7 @@ and each file in LFS one more.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -115,20 +115,33 @@ class GitHub(PublishingHub):
 
     def fetch_file(self, found: Revision, variant: str | None, entry: FileEntry, destination: Path) -> None:
         """Copy one file; see :meth:`kernelyard.hub.protocol.Hub.fetch_file`."""
-        path = place_of(variant, entry)
-        where = self._where(found.repo, found.id, path)
-        tree = self.tree(found.repo, found.id)
-        file = tree.files.get(path)
-        if file is None and path not in tree.others:
-            what = f"the hub lacks a file of this kernel, {path}"
-            raise EnvironmentProblemError("KY502", what, hint="publish the kernel again", place=Place(where))
-        if file is None or (file.sha256 is not None and (file.sha256, file.size) != (entry.sha256, entry.size)):
-            raise _another(entry, file, where)
-        mirror = Mirror(self.place, found.repo)
-        if file.sha256 is not None:
-            mirror.fetch_large(path, entry, destination)
-        else:
+        self._fetch(found, {place_of(variant, entry): (entry, destination)})
+
+    def fetch_files(self, found: Revision, variant: str | None, entries: Iterable[FileEntry], folder: Path) -> None:
+        """Copy files of a revision; see :meth:`kernelyard.hub.protocol.Hub.fetch_files`. All from LFS come at once."""
+        self._fetch(found, {place_of(variant, entry): (entry, folder / entry.path) for entry in entries})
+
+    def _fetch(self, found: Revision, wanted: Mapping[str, tuple[FileEntry, Path]]) -> None:
+        tree, mirror = self.tree(found.repo, found.id), Mirror(self.place, found.repo)
+        large: dict[str, tuple[FileEntry, Path]] = {}
+        plain: dict[str, tuple[TreeFile, FileEntry, Path]] = {}
+        for path, (entry, destination) in wanted.items():
+            where = self._where(found.repo, found.id, path)
+            file = tree.files.get(path)
+            if file is None and path not in tree.others:
+                what = f"the hub lacks a file of this kernel, {path}"
+                raise EnvironmentProblemError("KY502", what, hint="publish the kernel again", place=Place(where))
+            if file is None or (file.sha256 is not None and (file.sha256, file.size) != (entry.sha256, entry.size)):
+                raise _another(entry, file, where)
+            if file.sha256 is not None:
+                large[path] = entry, destination
+            else:
+                plain[path] = file, entry, destination
+        mirror.obtain_blobs(file.oid for file, _, _ in plain.values())
+        for path, (file, entry, destination) in plain.items():
+            where = self._where(found.repo, found.id, path)
             copy_verified(mirror.chunks(file.oid), entry, destination, where=where)
+        mirror.fetch_large(large)
 
     def head(self, repo: str, branch: str) -> Revision | None:
         """Return what a branch is at; see :meth:`kernelyard.hub.protocol.PublishingHub.head`."""
@@ -206,7 +219,7 @@ class GitHub(PublishingHub):
         if file.sha256 is None:
             return b"".join(mirror.chunks(file.oid))
         with aside() as folder:
-            mirror.fetch_large(path, FileEntry(path, file.size, file.sha256), folder / "document")
+            mirror.fetch_large({path: (FileEntry(path, file.size, file.sha256), folder / "document")})
             return (folder / "document").read_bytes()
 
     def _hashed(self, repo: str, path: str, file: TreeFile) -> TreeFile:

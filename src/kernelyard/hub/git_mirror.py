@@ -12,7 +12,8 @@ import os
 import shutil
 import subprocess
 import uuid
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,20 +154,37 @@ class Mirror:
             failure = self.place.trouble(self.repo, error.stderr.decode("utf-8", "replace"))
             raise failure from error
 
-    def fetch_large(self, path: str, entry: FileEntry, destination: Path) -> None:
-        """Get a file from LFS; it is there only if size and sha256 are those of the entry, and nowhere else.
+    def fetch_large(self, wanted: Mapping[str, tuple[FileEntry, Path]]) -> None:
+        """Get files from LFS; each is there only if size and sha256 are those of the entry, and nowhere besides.
+
+        Args:
+            wanted: Path in the repository -> what the file is, and where it is to be.
 
         Raises:
-            EnvironmentProblemError: It is missing, or cannot be had (KY502, KY543), or git-lfs is missing (KY542).
-            VerificationError: It is another one (KY503).
+            EnvironmentProblemError: One is missing, or cannot be had (KY502), or git-lfs is missing (KY542).
+            VerificationError: One is another one (KY503).
         """
-        where = f"{self.place.shown(self.repo)}: {path}"
-        with self.large_files(path) as folder:
+        if not wanted:
+            return
+        first = next(iter(wanted))
+        with self.large_files(first) as folder:
             try:
-                self.place.run(self.repo, "lfs", "smudge", stdin=pointer(entry), folder=folder, silent=True)
+                if len(wanted) == 1:
+                    self.place.run(
+                        self.repo, "lfs", "smudge", stdin=pointer(wanted[first][0]), folder=folder, silent=True
+                    )
+                else:
+                    commit = _commit_of_pointers(folder, (entry for entry, _ in wanted.values()))
+                    self.place.run(self.repo, "lfs", "fetch", REMOTE, commit, folder=folder)
             except EnvironmentProblemError as error:
-                raise self._no_large_file(error, said_by_git(error), path) from error
-            _take(folder / large_path(entry.sha256), entry, destination, where=where)
+                said = said_by_git(error)
+                path = next((path for path, (entry, _) in wanted.items() if entry.sha256 in said), first)
+                raise self._no_large_file(error, said, path) from error
+            left = Counter(entry.sha256 for entry, _ in wanted.values())
+            for path, (entry, destination) in wanted.items():
+                left[entry.sha256] -= 1
+                where = f"{self.place.shown(self.repo)}: {path}"
+                _take(folder / large_path(entry.sha256), entry, destination, where=where, last=not left[entry.sha256])
 
     @contextmanager
     def large_files(self, path: str) -> Iterator[Path]:
@@ -276,11 +294,24 @@ def init_repository(folder: Path) -> None:
         raise OSError(number, told(said), str(folder)) from error
 
 
-def _take(source: Path, entry: FileEntry, destination: Path, *, where: str) -> None:
+def _commit_of_pointers(folder: Path, entries: Iterable[FileEntry]) -> str:
+    """Make a commit of what stands for large files, in a repository that is there for nothing else."""
+    also = {"GIT_DIR": str(folder)}
+    for kind in ("AUTHOR", "COMMITTER"):
+        also |= {f"GIT_{kind}_NAME": "x", f"GIT_{kind}_EMAIL": "x"}
+    lines = b""
+    for digest, entry in {entry.sha256: entry for entry in entries}.items():
+        oid = run_git("hash-object", "-w", "--stdin", stdin=pointer(entry), also=also, cwd=folder)
+        lines += b"100644 blob %b\t%b\n" % (oid.strip(), digest.encode())
+    tree = run_git("mktree", stdin=lines, also=also, cwd=folder).decode().strip()
+    return run_git("commit-tree", "-m", "x", tree, also=also, cwd=folder).decode().strip()
+
+
+def _take(source: Path, entry: FileEntry, destination: Path, *, where: str, last: bool) -> None:
     """Move a file to its place; of one that is the hub's too, as another name for the same, take a copy."""
     with open_regular(source) as file:
         found = os.fstat(file.fileno())
-        if found.st_nlink == 1 and found.st_size == entry.size and hash_file(source) == entry.sha256:
+        if last and found.st_nlink == 1 and found.st_size == entry.size and hash_file(source) == entry.sha256:
             destination.parent.mkdir(parents=True, exist_ok=True)
             try:
                 source.rename(destination)

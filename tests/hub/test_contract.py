@@ -24,13 +24,14 @@ from kernelyard.hub.mirror import Selection, mirror
 from kernelyard.hub.protocol import ConflictError
 from kernelyard.hub.static import DirectoryReader, StaticHub
 from kernelyard.hub.verify import verify_hub
+from tests.hub.git_server import WRITER
 from tests.hub.hugging_face_server import TOKEN
 
 Built = Callable[..., FolderHub]
 REPO = "org/gray"
 
 
-@pytest.fixture(params=["static", "hugging-face", "git"])
+@pytest.fixture(params=["static", "hugging-face", "git", pytest.param("git-https", marks=pytest.mark.slow)])
 def hub(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PublishingHub:
     """Return an empty hub of each kind."""
     monkeypatch.setenv("KERNELYARD_CACHE", str(tmp_path / "store"))
@@ -44,8 +45,14 @@ def hub(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
             pytest.skip("git-lfs is not installed, and a file of these kernels goes to LFS")
         return GitHub(GitPlace.parse(f"git+file://{tmp_path / 'git'}"))
 
+    def git_https() -> PublishingHub:
+        host = request.getfixturevalue("git_host")
+        host.make(REPO)
+        return GitHub(GitPlace.parse(host.address_of(WRITER)))
+
     kinds: dict[str, Callable[[], PublishingHub]] = {
         "git": git,
+        "git-https": git_https,
         "static": lambda: StaticHub(DirectoryReader(tmp_path / "hub")),
         "hugging-face": hugging_face,
     }

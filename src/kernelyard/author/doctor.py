@@ -16,6 +16,7 @@ from kernelyard.errors import KernelyardError
 from kernelyard.hub.http import without_password
 from kernelyard.hub.offline import offline_variable
 from kernelyard.load.advice import Advice, advise
+from kernelyard.load.device_code import newest_ptx
 from kernelyard.load.packages import installed_packages
 from kernelyard.load.system import System, describe_system
 from kernelyard.load.system_json import FORMAT, system_to_json
@@ -78,6 +79,7 @@ class Examination:
             "format": FORMAT,
             "kernelyard": __version__,
             "system": system_to_json(self.system),
+            "ptx-isa": str(newest_ptx(self.system.driver)) if self.system.driver is not None else None,
             "store": self.store,
             "layers": list(self.layers),
             "variables": self.variables,

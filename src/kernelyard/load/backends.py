@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from kernelyard.formats.facts import Facts
+from kernelyard.formats.facts import DeviceImage, Facts
 from kernelyard.formats.versions import Version
 from kernelyard.load.device_code import driver_for_ptx, images_of, serves, unknown_spellings
 from kernelyard.load.nvml import Gpu
@@ -184,14 +184,15 @@ def meant(system: System, device: int | None) -> tuple[Gpu, ...]:
 
 def gpu_verdicts(facts: Facts, system: System) -> tuple[GpuVerdict, ...]:
     """Judge the device code of a CUDA variant on each visible GPU; nothing where it has none or none is known."""
-    images = images_of(facts) if facts.backend == "cuda" else None
+    images = images_of(facts) if facts.backend == "cuda" and system.gpus else None
     if images is None:
         return ()
-    return tuple(_on_gpu(facts, gpu, system.driver) for gpu in system.gpus)
+    # A node has many GPUs of one kind.
+    said = {gpu.capability: _on_gpu(images, gpu, system.driver) for gpu in system.gpus}
+    return tuple(replace(said[gpu.capability], gpu=gpu) for gpu in system.gpus)
 
 
-def _on_gpu(facts: Facts, gpu: Gpu, driver: Version | None) -> GpuVerdict:
-    images = images_of(facts) or ()
+def _on_gpu(images: tuple[DeviceImage, ...], gpu: Gpu, driver: Version | None) -> GpuVerdict:
     if serves(images, gpu, driver):
         return GpuVerdict(gpu, runs=True, reason="")
     unknown = unknown_spellings(images)
@@ -212,7 +213,7 @@ def has_device_code(facts: Facts, system: System, device: int | None) -> Refusal
     if not system.gpus:
         return Refusal("It is for CUDA and no GPU is visible here.", "see CUDA_VISIBLE_DEVICES and `nvidia-smi`")
     images, gpus = images_of(facts), meant(system, device)
-    if images is None or any(_on_gpu(facts, gpu, system.driver).runs is not False for gpu in gpus):
+    if images is None or any(_on_gpu(images, gpu, system.driver).runs is not False for gpu in gpus):
         return None
     names = " or ".join(map(str, gpus))
     isas = [image.ptx_isa for image in images if image.ptx_isa and any(serves((image,), gpu, None) for gpu in gpus)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
@@ -127,6 +128,8 @@ class _Kernel:
         self.source: Hub = hub_at(kernel.hub, root) if use.hub is None else open_hub(use.hub)
         #: As the hub has answered it.
         self._asked: Revision | None = None
+        #: What it said when it did not have the kernel.
+        self._removal: MissingError | None = None
 
     @property
     def name(self) -> str:
@@ -146,6 +149,8 @@ class _Kernel:
         verdicts = best(self.name, known.values(), self.use.terms)
         usable = [verdict for verdict in verdicts if verdict.usable]
         here = [one for one in usable if stored_path(self._entry(known[one.variant])) is not None]
+        if self._removal is not None and not here:
+            raise self._removal
         taken = usable if self.use.may_ask else here
         if not taken:
             what = f"{self.name}: the variant {usable[0].variant} would run here, and is not in {where()}"
@@ -158,6 +163,8 @@ class _Kernel:
         for verdict in taken:
             one = known[verdict.variant]
             is_here = partial(_is_here, self._entry(one))
+            if self._removal is not None and not is_here():
+                continue
             yield Attempt(verdict.variant, self.name, partial(self._load, found, one, verdict), is_here)
 
     def _load(self, found: Revision, known: Known, verdict: Verdict) -> ModuleType:
@@ -203,19 +210,28 @@ class _Kernel:
 
     def _revision(self) -> Revision:
         if self._asked is None:
-            try:
+            with self._telling_of_removal():
                 self._asked = self.source.read(Refs(self.locked.repo), self.locked.revision, None)
-            except MissingError as error:
-                hint = (
-                    f"nor is it in {where()}; take it from a machine that has it with `kernelyard download --dest`, "
-                    "or lock another with `kernelyard lock --update`"
-                )
-                what = f"{self.name} is not on {self.source.location} any more: {error.what}"
-                raise MissingError("KY716", what, hint=hint) from error
         return self._asked
 
     def _fetch(self, entry: VariantEntry) -> VerifiedTree:
-        return fetch_locked(self.source, self._revision(), entry)
+        found = self._revision()
+        with self._telling_of_removal():
+            return fetch_locked(self.source, found, entry)
+
+    @contextmanager
+    def _telling_of_removal(self) -> Iterator[None]:
+        """Turn what a hub says of a kernel that it does not have into what that means for a lock."""
+        try:
+            yield
+        except MissingError as error:
+            hint = (
+                f"nor is it in {where()}; take it from a machine that has it with `kernelyard download --dest`, "
+                "or lock another with `kernelyard lock --update`"
+            )
+            what = f"{self.name} is not on {self.source.location} any more: {error.what}"
+            self._removal = MissingError("KY716", what, hint=hint)
+            raise self._removal from error
 
     def _metadata(self, tree: VerifiedTree, known: Known) -> Metadata:
         """Return the ``metadata.json`` of a variant, which must be of the kernel that is locked.

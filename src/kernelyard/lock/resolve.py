@@ -18,7 +18,6 @@ from kernelyard.formats.lock import KernelLock, LockedKernel, Need
 from kernelyard.formats.lock_legacy import Pin
 from kernelyard.formats.wanted import Wanted, release_tag
 from kernelyard.hub import Hub, open_hub
-from kernelyard.load.trust import check_consent
 from kernelyard.lock.pinned import Pinned, mapped, pin
 from kernelyard.lock.project import Project
 
@@ -198,6 +197,8 @@ class _Resolution:
         return wanted if same else Wanted()
 
     def _ask(self, hub: str, repo: str, wanted: Wanted, declared: Dependency | None, *, trusted: bool) -> _Entry:
+        from kernelyard.load.trust import check_consent
+
         source = self._source(hub)
         check_consent(source, repo, trusted)
         pinned: Pinned = pin(source, hub, repo, wanted, declared)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from kernelyard.formats.facts import DeviceImage, Facts
 from kernelyard.formats.versions import Version
@@ -188,8 +189,12 @@ def gpu_verdicts(facts: Facts, system: System) -> tuple[GpuVerdict, ...]:
     if images is None:
         return ()
     # A node has many GPUs of one kind.
-    said = {gpu.capability: _on_gpu(images, gpu, system.driver) for gpu in system.gpus}
-    return tuple(replace(said[gpu.capability], gpu=gpu) for gpu in system.gpus)
+    said = {gpu.capability: _on_gpu(images, gpu, system.driver) for gpu in _kinds(system.gpus)}
+    return tuple(GpuVerdict(gpu, said[gpu.capability].runs, said[gpu.capability].reason) for gpu in system.gpus)
+
+
+def _kinds(gpus: tuple[Gpu, ...]) -> Iterable[Gpu]:
+    return {gpu.capability: gpu for gpu in gpus}.values()
 
 
 def _on_gpu(images: tuple[DeviceImage, ...], gpu: Gpu, driver: Version | None) -> GpuVerdict:
@@ -213,7 +218,7 @@ def has_device_code(facts: Facts, system: System, device: int | None) -> Refusal
     if not system.gpus:
         return Refusal("It is for CUDA and no GPU is visible here.", "see CUDA_VISIBLE_DEVICES and `nvidia-smi`")
     images, gpus = images_of(facts), meant(system, device)
-    if images is None or any(_on_gpu(images, gpu, system.driver).runs is not False for gpu in gpus):
+    if images is None or any(_on_gpu(images, gpu, system.driver).runs is not False for gpu in _kinds(gpus)):
         return None
     names = " or ".join(map(str, gpus))
     isas = [image.ptx_isa for image in images if image.ptx_isa and any(serves((image,), gpu, None) for gpu in gpus)]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -207,3 +208,15 @@ def test_a_file_whose_name_no_metadata_can_have_is_told_before_anything_is_built
     with pytest.raises(InputError, match=re.escape(repr(Path(name).name)[1:-1])) as caught:
         sources_of(root)
     assert (caught.value.code, caught.value.hint) == ("KY225", "rename the file")
+
+
+def test_a_copy_in_which_links_were_followed_has_the_id(root: Path, tmp_path: Path) -> None:
+    (root.parent / "outside.h").touch()
+    (root / "csrc" / "outside.h").symlink_to(root.parent / "outside.h")
+    (root / "csrc" / "alias.h").symlink_to("other.h")
+    (root / "csrc" / "other.h").touch()
+    with (root / "csrc" / "answer.h").open("a") as header:
+        header.write('#include "alias.h"\n#include "outside.h"\n')
+    copy = Path(shutil.copytree(root, tmp_path / "deep" / "copy"))
+    assert not (copy / "csrc" / "alias.h").is_symlink()
+    assert sources_of(copy) == sources_of(root)

@@ -212,12 +212,12 @@ class Project:
         return known[1]
 
     def _name(self, path: Path) -> str:
-        """Return the path from the project to a file: of what a link in it leads to outside, the link's."""
-        real, root = path.resolve(), self.root.resolve()
-        place = Path(os.path.normpath(path))
-        if not real.is_relative_to(root) and place.is_relative_to(self.root) and place.resolve() == real:
-            return place.relative_to(self.root).as_posix()
-        return Path(os.path.relpath(real, root)).as_posix()
+        """Return the path from the project to a file. A link has its own: where links are followed it is a file."""
+        place, root = Path(os.path.normpath(path)), Path(os.path.normpath(self.root))
+        real = path.resolve()
+        if place.is_relative_to(root) and place.resolve() == real:
+            return place.relative_to(root).as_posix()
+        return Path(os.path.relpath(real, root.resolve())).as_posix()
 
 
 def read_project(root: Path) -> Project:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -162,3 +163,11 @@ def test_without_a_torch_to_go_by_it_has_to_be_named(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("kernelyard.load.target.describe_system", lambda: nothing)
     with pytest.raises(InputError, match="none here"):
         describe_target(platform="x86_64-linux")
+
+
+def test_the_specification_lists_exactly_the_members_that_are_written() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/formats/system.md").read_text("utf-8")
+    cells = [line.split("|")[1] for line in page.partition("## `system`")[2].splitlines() if line.startswith("| `")]
+    listed = {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
+    written = system_to_json(FULL)
+    assert listed == {*written, *(f"torch.{name}" for name in written["torch"])}

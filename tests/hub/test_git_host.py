@@ -17,7 +17,7 @@ from kernelyard.hub.git import GitHub
 from kernelyard.hub.git_access import GitPlace
 from kernelyard.hub.memory import Memory
 from kernelyard.hub.protocol import ConflictError
-from tests.hub.git_kernels import REPO, git, make
+from tests.hub.git_kernels import REPO, binary, git, make
 from tests.hub.git_server import READER, WRITER, Handler, Host
 
 Make = Callable[..., Publication]
@@ -64,6 +64,18 @@ def test_a_kernel_is_published_and_fetched_and_large_files_are_sent_once(
     again = make_again(again, tmp_path)
     assert writer(git_host).publish(again).changed
     assert len(git_host.sent) == 2
+
+
+def test_equal_files_at_two_places_are_fetched_to_both(git_host: Host, built: Make, tmp_path: Path) -> None:
+    git_host.make(REPO)
+    same = {"weights.bin": binary("same"), "more/weights.bin": binary("same")}
+    writer(git_host).publish(built("one", files=same))
+    hub = stranger(git_host)
+    found = hub.resolve(REPO, version=1)
+    hub.fetch_files(found, "torch-cpu", found.index.variants[0].files, tmp_path / "out")
+    got = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert got == {"__init__.py", "_gray.abi3.so", "metadata.json", *same}
+    assert {(tmp_path / "out" / name).read_bytes() for name in same} == {binary("same")}
 
 
 def make_again(publication: Publication, folder: Path) -> Publication:

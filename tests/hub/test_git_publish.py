@@ -147,6 +147,7 @@ def test_a_new_state_keeps_what_others_have_put_beside_it_and_takes_away_what_is
     (work / "docs").mkdir()
     (work / "docs" / "x.md").write_text("of others")
     (work / "build/torch-cpu/link.py").symlink_to("/etc/passwd")
+    (work / ".gitattributes").write_text("*.py filter=lfs diff=lfs merge=lfs -text\n")
     git(work, "add", "--all")
     git(work, "commit", "--quiet", "-m", "by hand")
     git(work, "push", "--quiet")
@@ -155,6 +156,7 @@ def test_a_new_state_keeps_what_others_have_put_beside_it_and_takes_away_what_is
     done = hub.publish(replace(new, index=replace(new.index, variants=(*new.index.variants, *kept))))
     assert git(repository, "rev-list", "--count", "v1") == "3"
     assert paths(repository, done.revision.id) == {
+        ".gitattributes",
         "build/.gitattributes",
         "build/index.json",
         "build/torch-cpu/__init__.py",
@@ -166,6 +168,10 @@ def test_a_new_state_keeps_what_others_have_put_beside_it_and_takes_away_what_is
         "build/torch-cuda/old.py",
         "docs/x.md",
     }
+    # What they have said of their own files does not hold for those of variants.
+    git(work, "pull", "--quiet")
+    assert git(work, "check-attr", "filter", "x.py") == "x.py: filter: lfs"
+    assert git(work, "check-attr", "filter", "build/torch-cpu/x.py").endswith(": unspecified")
 
 
 def test_of_publishers_at_once_one_wins_and_the_others_are_told_and_can_try_again(
@@ -217,17 +223,6 @@ def test_content_is_kept_once_for_all_variants_and_states(hub: GitHub, built: Ma
     again = hub.publish(built("two", large=False, files=same))
     assert len([path for path in (repository / "lfs/objects").rglob("*") if path.is_file()]) == 1
     assert again.sent < 1000
-
-
-@needs_lfs
-def test_equal_files_at_two_places_are_fetched_to_both(hub: GitHub, built: Make, tmp_path: Path) -> None:
-    same = {"weights.bin": binary("same"), "more/weights.bin": binary("same")}
-    hub.publish(built("one", files=same))
-    found = hub.resolve(REPO, version=1)
-    hub.fetch_files(found, "torch-cpu", found.index.variants[0].files, tmp_path / "out")
-    got = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    assert got == {"__init__.py", "_gray.abi3.so", "metadata.json", *same}
-    assert {(tmp_path / "out" / name).read_bytes() for name in same} == {binary("same")}
 
 
 @pytest.mark.parametrize("branch", ["-x", "a..b", "a b", "x.lock", "@{-1}"])

@@ -6,6 +6,7 @@ or what ``{repo}``, or ``{org}`` and ``{name}``, in the place are replaced by.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import tempfile
@@ -230,7 +231,7 @@ class GitPlace:
             (f"remote.{REMOTE}.partialclonefilter", "blob:none"),
             # Time has no limit, standing still has.
             ("http.lowSpeedLimit", "1"),
-            ("http.lowSpeedTime", "60"),
+            ("http.lowSpeedTime", "120"),
             # Any commit can be asked for by its id.
             ("protocol.version", "2"),
             ("remote.lfsdefault", REMOTE),
@@ -269,9 +270,7 @@ def _is_pattern(address: str) -> bool:
 
 def _ssh() -> dict[str, str]:
     """Return what keeps ssh from asking the user, unless the user has said how it is to be run."""
-    from os import environ
-
-    if environ.get("GIT_SSH_COMMAND") or environ.get("GIT_SSH"):
+    if os.environ.get("GIT_SSH_COMMAND") or os.environ.get("GIT_SSH"):
         return {}
     try:
         run_git("config", "--get", "core.sshCommand", cwd=Path("/"))

@@ -210,7 +210,7 @@ def _card(hub: HuggingFaceHub, refs: Refs | None, publication: Publication) -> A
     is_version = VERSION_BRANCH.fullmatch(publication.branch) is not None
     if refs is not None and is_version and any(version > publication.index.version for version in refs.versions):
         return None
-    content = read_source(source, None)
+    content = read_source(source)
     if refs is not None and _MAIN in refs.branches:
         try:
             present = hub.files(publication.repo, refs.branches[_MAIN])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from hashlib import sha256
+from hashlib import sha1, sha256
 from pathlib import Path
 
 from kernelyard.errors import EnvironmentProblemError, InputError, MissingError, Place, VerificationError
@@ -14,6 +14,7 @@ from kernelyard.hub.fitness import check_release
 from kernelyard.hub.protocol import ANY, ConflictError, Hub, Publication
 from kernelyard.hub.refs import Refs
 from kernelyard.hub.tree import BUILD, INDEX, TreeFile, blob_id, place_of
+from kernelyard.store import hash_file, open_regular
 
 __all__ = [
     "Addition",
@@ -27,6 +28,8 @@ __all__ = [
     "release_to_withdraw",
     "title_of",
 ]
+
+_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +170,8 @@ def has_content(file: TreeFile | None, content: bytes) -> bool:
     return file.sha256 == sha256(content).hexdigest() if file.sha256 else file.oid == blob_id(content)
 
 
-def read_source(source: Path, entry: FileEntry | None) -> bytes:
-    """Return the content of a local file.
+def read_source(source: Path) -> bytes:
+    """Return the content of a local file that is for people.
 
     Raises:
         EnvironmentProblemError: It cannot be read (KY509).
@@ -176,9 +179,12 @@ def read_source(source: Path, entry: FileEntry | None) -> bytes:
     try:
         return source.read_bytes()
     except OSError as error:
-        what = f"cannot be read: {error.strerror or error}"
-        hint = "build it again" if entry else "check its permissions"
-        raise EnvironmentProblemError("KY509", what, hint=hint, place=Place(str(source))) from error
+        raise _unreadable(source, error, "check its permissions") from error
+
+
+def _unreadable(source: Path, error: OSError, hint: str) -> EnvironmentProblemError:
+    what = f"cannot be read: {error.strerror or error}"
+    return EnvironmentProblemError("KY509", what, hint=hint, place=Place(str(source)))
 
 
 def title_of(publication: Publication) -> str:
@@ -210,7 +216,7 @@ def _missing(publication: Publication, present: Mapping[str, TreeFile], previous
                 continue
             if source is None and previous is not None and path not in before:
                 continue  # a state without an index: the entry was made from the tree
-            if source is not None and blob_id(read_source(source, entry)) == there.oid:
+            if source is not None and _blob_id_of(source, entry) == there.oid:
                 continue
         if source is None:
             what = f"the index names a file that was not given, and the hub does not have it: {path}"
@@ -219,8 +225,20 @@ def _missing(publication: Publication, present: Mapping[str, TreeFile], previous
     return missing
 
 
+def _blob_id_of(source: Path, entry: FileEntry) -> str:
+    """Return the id that git gives to a local file, which is read in chunks."""
+    digest = sha1(b"blob %d\0" % entry.size, usedforsecurity=False)
+    try:
+        with open_regular(source) as file:
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+    except OSError as error:
+        raise _unreadable(source, error, "build it again") from error
+    return digest.hexdigest()
+
+
 def _missing_beside(publication: Publication, present: Mapping[str, TreeFile]) -> list[Addition]:
-    contents = {path: read_source(source, None) for path, source in publication.beside.items()}
+    contents = {path: read_source(source) for path, source in publication.beside.items()}
     return [
         Addition(path, content) for path, content in contents.items() if not has_content(present.get(path), content)
     ]
@@ -250,15 +268,12 @@ def _is_benchmark(path: str) -> bool:
     return path.startswith("benchmarks/benchmark") and path.endswith(".py")
 
 
-def _checked(source: Path, entry: FileEntry) -> bytes | Path:
-    """Return the content of a file that is what the index says; large ones stay on the disk."""
-    from kernelyard.store import hash_file
-
+def _checked(source: Path, entry: FileEntry) -> Path:
+    """Return a file that is what the index says."""
     try:
         size, digest = source.stat().st_size, hash_file(source)
-    except OSError:
-        size, digest = -1, ""
-        read_source(source, entry)
+    except OSError as error:
+        raise _unreadable(source, error, "build it again") from error
     if (size, digest) != (entry.size, entry.sha256):
         what = f"{entry.path} is not the file that the index names: it has {size} bytes with sha256 {digest}"
         raise VerificationError("KY503", what, hint="build it again", place=Place(str(source)))

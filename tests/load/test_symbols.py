@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +15,8 @@ from kernelyard.formats.facts import Facts
 from kernelyard.formats.index import FileEntry, VariantEntry
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
-from kernelyard.load.binaries import complete_facts
+from kernelyard.hub.folder import FolderHub
+from kernelyard.load.binaries import complete_facts, judge_files
 from kernelyard.load.choose import choose
 from kernelyard.load.libraries import cuda_of_library, missing_libraries
 from kernelyard.load.rules import judge
@@ -227,6 +229,28 @@ def test_facts_of_other_builders_are_filled_in_from_their_libraries(tmp_path: Pa
     known = replace(stated, undefined=(), needed=(), glibc=Version("2.28"))
     assert complete_facts(known, [main]) == known
     assert complete_facts(stated, [tmp_path / "weights.so.bin"]) == stated
+
+
+@pytest.mark.compile
+def test_a_build_of_others_is_refused_by_its_files_before_it_is_opened(
+    make_torch: Callable[..., Path], tmp_path: Path
+) -> None:
+    build = tmp_path / "build" / FULL
+    own = 'extern "C" int aoti_torch_gone();\n__attribute__((constructor)) void opened() { __builtin_trap(); }\n'
+    link(build / "_gray.abi3.so", own + "int f() { return aoti_torch_gone(); }")
+    metadata = {"name": "gray", "id": "_gray", "version": 1, "license": "MIT", "python-depends": []}
+    (build / "metadata.json").write_text(json.dumps(metadata | {"backend": {"type": "cpu"}}))
+    found = FolderHub.find(build)
+    assert found is not None
+    (stated,) = found.variants
+    system = with_torch(make_torch())
+    assert judge(stated, system).usable
+    for one in (stated, stated.entry()):
+        verdict = judge_files(one, build, system)
+        assert verdict.reason == "It needs aoti_torch_gone, which torch 2.9.0 does not have."
+    # What the index says is not doubted, and not looked up.
+    known = replace(stated, facts=replace(stated.facts, needed=(), undefined=(), glibc=Version("2.17")))
+    assert judge_files(known, tmp_path / "nowhere", system).usable
 
 
 @pytest.mark.torch

@@ -8,9 +8,46 @@ from pathlib import Path
 
 from kernelyard.binary import BinaryError, Elf, read_device_code, read_elf
 from kernelyard.formats.facts import DeviceImage, Facts
+from kernelyard.formats.index import VariantEntry
 from kernelyard.formats.versions import InvalidVersion, Version
+from kernelyard.hub.folder import FolderVariant, list_files
+from kernelyard.load.rules import Verdict, judge
+from kernelyard.load.system import System
 
-__all__ = ["complete_facts"]
+__all__ = ["complete_facts", "judge_files"]
+
+
+def judge_files(
+    variant: VariantEntry | FolderVariant,
+    root: Path,
+    system: System,
+    *,
+    backend: str | None = None,
+    device: int | None = None,
+) -> Verdict:
+    """Judge a variant whose files are here, by all that they show: the last word before it is opened.
+
+    It costs nothing where the index knows everything, as it does of what Kernelyard has built.
+
+    Args:
+        variant: The variant.
+        root: The folder with its files.
+        system: The machine and the interpreter.
+        backend: As in :func:`kernelyard.load.rules.judge`.
+        device: As there.
+
+    Raises:
+        OSError: A file cannot be opened.
+    """
+    if not _is_complete(variant.facts):
+        libraries = [root / path for path in list_files(root) if ".so" in path.rpartition("/")[2]]
+        variant = replace(variant, facts=complete_facts(variant.facts, libraries))
+    return judge(variant, system, backend=backend, device=device)
+
+
+def _is_complete(facts: Facts) -> bool:
+    known = [facts.needed, facts.undefined, facts.glibc, *([facts.images] if facts.backend == "cuda" else [])]
+    return facts.os != "linux" or None not in known
 
 
 def complete_facts(facts: Facts, libraries: Iterable[Path]) -> Facts:
@@ -25,7 +62,7 @@ def complete_facts(facts: Facts, libraries: Iterable[Path]) -> Facts:
     Raises:
         OSError: One cannot be opened.
     """
-    if facts.os != "linux" or None not in (facts.needed, facts.undefined, facts.glibc, facts.images):
+    if _is_complete(facts):
         return facts
     read = [(path, elf) for path in libraries if (elf := _read(path)) is not None]
     if not read:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import sys
 
 import pytest
@@ -9,6 +10,7 @@ from kernelyard.formats.settings import read_settings
 from kernelyard.formats.signature import PublicKey
 from kernelyard.formats.sigstore_identity import GITHUB_ACTIONS, Identity
 from kernelyard.formats.tables import ManifestError
+from tests.conftest import REPOSITORY
 
 KEY = "ed25519:11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo="
 ALLOW = '[[trust.allow]]\nhub = "hf://"\nkernels = ["org/*"]\n'
@@ -194,3 +196,14 @@ def test_without_the_packages_for_building_mistakes_are_told_by_their_key(monkey
         assert faults("[trust]\nlocal = \n") == [("KY201", "policy.toml:2:9")]
         with pytest.raises(ManifestError, match="not valid TOML"):
             read_policy("[trust", path="policy.toml")
+
+
+def test_the_policies_in_the_documentation_are_what_they_say() -> None:
+    pages = [(REPOSITORY / "docs" / name).read_text("utf-8") for name in ("formats/settings.md", "signatures.md")]
+    texts = [text for page in pages for text in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "trust" in text]
+    first, second = map(read, texts)
+    assert [one.hub for one in first.allow or ()] == ["https://kernels.example.com", "hf://", "hf://"]
+    assert [one.evidence for one in first.allow or ()] == [("signature",), ("sigstore", "lock"), ("index",)]
+    assert [one.consent for one in first.allow or ()] == [True, True, False]
+    assert first.denied("bad-org/any") == "bad-org/*"
+    assert [one.evidence for one in second.allow or ()] == [("sigstore",)]

@@ -35,3 +35,10 @@ def test_the_package_runs_as_the_command() -> None:
         [sys.executable, "-m", "kernelyard", "--version"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, f"kernelyard, version {__version__}\n")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_an_output_that_is_closed(program: Path, sample: Callable[[str], Path], closed: str) -> None:
+    script = f'exec "$0" variants "$1" {closed}'
+    done = subprocess.run(["sh", "-c", script, program, sample("tiny")], capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)

@@ -28,13 +28,14 @@ _COMMANDS = {
     "clean": "Remove the files that `generate` wrote.",
     "config": "Validate a manifest, or show what it means.",
     "demo": "The whole way in one command: build, check, publish, load, run.",
-    "export": "Put a kernel into one file, to carry it where there is no network.",
     "doctor": "Say what is on this machine, what is missing, and what to do.",
+    "download": "Fetch what a project has locked, for this machine or another.",
+    "export": "Put kernels into one file, to carry them where there is no network.",
     "explain": "Say why a machine gets a variant of a kernel or none, or what a code means.",
     "generate": "Write the CMake project of a kernel, for pip and for CMake.",
     "get": "Fetch a kernel from a hub and load it.",
     "hub": "Look after a static hub: verify, clean, mirror; keys to sign with.",
-    "import": "Put what `export` wrote into a hub.",
+    "import": "Put what `export` wrote into a hub or the store.",
     "info": "Say what a kernel is.",
     "init": "Make a kernel project that builds, tests and loads as it is.",
     "lock": "Write down the exact kernels of a project: kernels.lock.",
@@ -97,6 +98,7 @@ def command() -> None:
 
 def main() -> None:
     """Run the command and exit with its status; a user's mistake or a machine's trouble never shows a traceback."""
+    _open_what_is_closed()
     follow_progress()
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a letter gets its number, not a traceback.
@@ -119,6 +121,13 @@ def main() -> None:
     except OSError as error:
         sys.exit(_trouble(error))
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _open_what_is_closed() -> None:
+    """Give what was started without an output, as by `>&-`, one that goes nowhere: Python has None in its place."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))
 
 
 def _missing_module(error: ModuleNotFoundError) -> int:

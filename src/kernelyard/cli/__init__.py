@@ -127,7 +127,7 @@ def _open_what_is_closed() -> None:
     """Give what was started without an output, as by `>&-`, one that goes nowhere: Python has None in its place."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open until the end
 
 
 def _missing_module(error: ModuleNotFoundError) -> int:

@@ -91,7 +91,9 @@ def test_real_bundles_hold_for_their_signer_bytes_and_root_alone(assets: Path) -
 def test_a_real_bundle_of_a_workflow_holds_with_the_public_root_and_no_network(
     assets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
+    # Nor is anything written, which not everybody could.
+    for name in ("HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
     monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("asked the network"))
     document, bundle = ((assets / f"bundle_v3_github.whl{end}").read_bytes() for end in ("", ".sigstore"))
     repository = "https://github.com/trailofbits/rfc8785.py"
@@ -99,3 +101,18 @@ def test_a_real_bundle_of_a_workflow_holds_with_the_public_root_and_no_network(
     verify_bundle(document, bundle, [Identity(GITHUB_ACTIONS, repository=repository, workflow=workflow)])
     with pytest.raises(VerificationError, match=workflow):
         verify_bundle(document, bundle, KERNELS_COMMUNITY)
+    assert not (tmp_path / "home").exists()
+
+
+def test_the_public_root_is_at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sigstore")
+    from tests.hub.sigstore_authority import Authority
+
+    for name in ("HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("asked the network"))
+    # What it does not vouch for does not hold.
+    with pytest.raises(VerificationError) as caught:
+        verify_bundle(b"{}", Authority().sign(b"{}", SIGNER), [SIGNER])
+    assert caught.value.code == "KY536"
+    assert not (tmp_path / "home").exists()

@@ -16,6 +16,9 @@ from kernelyard.formats.sigstore_identity import Identity
 
 __all__ = ["verify_bundle"]
 
+#: The folder of that library in which the root of the public service is.
+_PUBLIC_ROOT = "https%3A%2F%2Ftuf-repo-cdn.sigstore.dev"
+
 
 def verify_bundle(
     metadata: bytes, bundle: bytes, identities: Iterable[Identity], *, trust_root: Path | None = None, path: str = ""
@@ -93,18 +96,35 @@ def _policy(identity: Identity) -> Any:
 
 
 def _verifier(trust_root: Path | None) -> Any:
-    from sigstore.errors import Error
     from sigstore.models import TrustedRoot
     from sigstore.verify import Verifier
 
     if trust_root is None:
-        try:
-            return Verifier.production(offline=True)
-        except Error as error:
-            what = f"Sigstore's public trust root is not on this machine: {error}"
-            raise InputError("KY534", what, hint="name a trusted_root.json") from error
+        return _public_verifier()
     try:
         return Verifier(trusted_root=TrustedRoot.from_file(str(trust_root)))
     except (OSError, ValueError, KeyError) as error:
         what = f"not a trust root of Sigstore: {error}"
         raise InputError("KY534", what, hint="name a trusted_root.json", place=Place(str(trust_root))) from error
+
+
+def _public_verifier() -> Any:
+    """Return one with the public root as the library has it in its package.
+
+    Its own way to that leads through a copy in the user's home, which it writes, reads again unverified, and warns of.
+    """
+    from importlib.resources import as_file, files
+
+    from sigstore.errors import Error
+    from sigstore.models import TrustedRoot
+    from sigstore.verify import Verifier
+
+    packed = files("sigstore").joinpath("_store", _PUBLIC_ROOT, "trusted_root.json")
+    try:
+        if packed.is_file():
+            with as_file(packed) as path:
+                return Verifier(trusted_root=TrustedRoot.from_file(str(path)))
+        return Verifier.production(offline=True)
+    except (Error, OSError, ValueError, KeyError) as error:
+        what = f"Sigstore's public trust root is not on this machine: {error}"
+        raise InputError("KY534", what, hint="name a trusted_root.json") from error

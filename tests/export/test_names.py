@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from packaging.version import Version as Pep440
 
-from kernelyard.check import gather
+from kernelyard.binary import Elf
+from kernelyard.check import Evidence, gather
+from kernelyard.check.evidence import Library
 from kernelyard.errors import InputError
 from kernelyard.export.core_metadata import render_metadata, required_packages
 from kernelyard.export.mach_o import oldest_macos
@@ -182,6 +184,41 @@ def tags(folder: Path, variant: str, *files: str, content: bytes = b"") -> str:
 )
 def test_tags_are_by_the_files_and_the_platform(tmp_path: Path, variant: str, file: str, expected: str) -> None:
     assert tags(tmp_path, variant, file) == expected
+
+
+def wanting(folder: Path, variant: str, *versions: str, floor: str | None = None) -> str:
+    """Return the tags of a variant whose library wants versions of symbols."""
+    elf = Elf("x86_64", 64, None, (), None, None, None, False, False, False, (), {"libc.so.6": versions}, ())  # noqa: FBT003
+    root = folder / variant
+    name = VariantName.parse(variant)
+    files = {"_gray_x.abi3.so": "0" * 64}
+    evidence = Evidence(root, name, METADATA, files, (Library("_gray_x.abi3.so", elf, ()),))
+    return str(tags_of(evidence, name, replace(Facts.of_name(name), floor=floor)))
+
+
+@pytest.mark.parametrize(
+    ("versions", "floor", "platform"),
+    [
+        (("GLIBC_2.17",), None, "manylinux_2_28"),
+        (("GLIBC_2.28", "GLIBCXX_3.4.24", "CXXABI_1.3.11"), None, "manylinux_2_28"),
+        (("GLIBC_2.29",), None, "manylinux_2_34"),
+        (("GLIBC_2.17", "GLIBCXX_3.4.26"), None, "manylinux_2_34"),
+        (("GLIBC_2.17",), "manylinux_2_34", "manylinux_2_34"),
+        (("GLIBC_2.38",), None, "linux"),
+        (("GLIBC_2.17", "GLIBCXX_3.4.99"), None, "linux"),
+        (("GLIBC_PRIVATE", "libcudart.so.13", "CUSTOM_99.0"), None, "manylinux_2_28"),
+    ],
+)
+def test_linux_is_the_oldest_floor_that_has_all_versions_of_symbols(
+    tmp_path: Path, versions: tuple[str, ...], floor: str | None, platform: str
+) -> None:
+    found = wanting(tmp_path, "torch213-cxx11-cu130-x86_64-linux", *versions, floor=floor)
+    assert found == f"cp39-abi3-{platform}_x86_64"
+
+
+def test_of_a_cpu_that_no_floor_is_known_for_it_is_glibc_alone(tmp_path: Path) -> None:
+    assert wanting(tmp_path, "torch213-cxx11-cpu-riscv64-linux", "GLIBC_2.35") == "cp39-abi3-manylinux_2_35_riscv64"
+    assert tags(tmp_path, "torch213-cxx11-cpu-riscv64-linux", "x.py") == "py3-none-manylinux_2_28_riscv64"
 
 
 def mach_o(command: int, *words: int) -> bytes:

@@ -15,16 +15,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from email import message_from_bytes
 from email.message import Message
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from kernelyard.errors import InputError, MissingError, VerificationError
+from kernelyard.export.archive import write_wheel
 from kernelyard.export.convert import Wheels, convert, selected
+from kernelyard.export.wheel import Origin, wheel_of
 from kernelyard.formats.index import FileEntry, revision_id
 from kernelyard.hub import Publication
 from kernelyard.hub.folder import FolderHub
 from kernelyard.hub.static import DirectoryReader, StaticHub
+from kernelyard.load.verified import verify_folder
 from kernelyard.store import Store, hash_file
 from tests.hub.public_kernels import EXAMPLES, Example, written
 
@@ -150,6 +154,7 @@ def test_the_same_release_is_the_same_bytes_wherever_and_whenever(
     with zipfile.ZipFile(made[0].path) as archive:
         assert {member.date_time for member in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
         assert {stat.S_IMODE(member.external_attr >> 16) for member in archive.infolist()} == {0o644}
+        assert {member.create_system for member in archive.infolist()} == {3}
         names = archive.namelist()
     assert names[-1].endswith("/RECORD")
     assert [name for name in names if name.startswith("relu_layers/")] == sorted(names)[-4:]
@@ -258,6 +263,26 @@ def test_a_file_that_was_tampered_with_in_the_store_gets_into_no_wheel(tmp_path:
         converted(hub, "org/relu", tmp_path / "dist")
     assert caught.value.code == "KY602"
     assert list((tmp_path / "dist").iterdir()) == []
+
+
+def test_a_file_that_changes_after_it_was_verified_gets_into_no_wheel(tmp_path: Path) -> None:
+    build = written(EXAMPLE["relu"], "0", tmp_path)
+    (variant,), (entry,) = build.variants, build.index.variants
+    tree = verify_folder(variant)
+    (variant.path / "__init__.py").write_text("import os\n")
+    with pytest.raises(VerificationError) as caught:
+        wheel_of(tree, entry, build.index, Origin(None, "0" * 64, "1.1.2"), tmp_path / "dist")
+    assert caught.value.code == "KY602"
+    assert list((tmp_path / "dist").iterdir()) == []
+
+
+def test_members_are_in_the_order_of_their_names(tmp_path: Path) -> None:
+    package = {name: partial(io.BytesIO, name.encode()) for name in ("x/b", "x/a", "x/c")}
+    with (tmp_path / "x.whl").open("wb") as target:
+        digests = write_wheel(target, package, {"WHEEL": b"", "METADATA": b""}, folder="x.dist-info")
+    names = ["x/a", "x/b", "x/c", "x.dist-info/METADATA", "x.dist-info/WHEEL"]
+    assert list(contents(tmp_path / "x.whl")) == [*names, "x.dist-info/RECORD"]
+    assert digests["x/a"] == hashlib.sha256(b"x/a").hexdigest()
 
 
 def test_nor_does_one_that_is_not_what_the_hub_promised(tmp_path: Path) -> None:

@@ -126,6 +126,11 @@ def test_a_project_without_pyproject_has_a_file_of_ours(project: MakeProject) ->
     root = project('floor = "manylinux_2_34"\n', "kernelyard.toml")
     found = added(root, GRAY, file="kernelyard.toml")
     assert found == 'floor = "manylinux_2_34"\n\n[dependencies]\n"org/gray" = 1\n'
+    (root / "kernelyard.toml").write_text('floor = "manylinux_2_34"\n')
+    project(HEAD)
+    # Settings stand in one of the two files, and not in both.
+    assert added(root, GRAY, file="kernelyard.toml") == found
+    (root / "pyproject.toml").unlink()
     (root / "kernelyard.toml").unlink()
     assert added(root, GRAY, file="kernelyard.toml") == '[dependencies]\n"org/gray" = 1\n'
 

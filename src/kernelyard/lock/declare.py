@@ -106,8 +106,9 @@ def undeclare(root: Path, repo: str, group: str | None = None) -> Edit:
 def _file(project: Project) -> Path:
     if project.declared_in is not None:
         return project.declared_in
-    shared = project.root / PYPROJECT
-    return shared if shared.is_file() else project.root / OWN_FILE
+    own, shared = project.root / OWN_FILE, project.root / PYPROJECT
+    # Settings stand in one of the two, not in both; where there is a file for them, so do kernels.
+    return shared if shared.is_file() and not own.is_file() else own
 
 
 def _tables(file: Path, group: str) -> Iterator[tuple[str, ...]]:

@@ -119,7 +119,7 @@ def _public_verifier() -> Any:
     from sigstore.models import TrustedRoot
     from sigstore.verify import Verifier
 
-    packed = files("sigstore").joinpath("_store", _PUBLIC_ROOT, "trusted_root.json")
+    packed = files("sigstore") / "_store" / _PUBLIC_ROOT / "trusted_root.json"
     try:
         if packed.is_file():
             with as_file(packed) as path:

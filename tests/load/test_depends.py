@@ -153,6 +153,18 @@ def test_the_backend_that_is_asked_for_is_the_one_of_those_that_are_needed(
     assert get_local_kernel(top, backend="cpu").backend == "cpu"
 
 
+def test_what_is_loaded_already_needs_nothing_any_more(
+    put: Put, make_variant: MakeVariant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put("base", "")
+    first, copy = (
+        make_variant(build, id_="_gray_same", files={"extra.py": ""}, needs=[on("base")]) for build in ("a", "b")
+    )
+    module = get_local_kernel(first)
+    monkeypatch.setenv("KERNELYARD_HUB", "http://127.0.0.1:9")
+    assert get_local_kernel(copy) is module
+
+
 @pytest.mark.parametrize(
     ("needed", "said"),
     [

@@ -242,3 +242,10 @@ def test_a_loaded_kernel_needs_no_store_any_more(tmp_path: Path, make_variant: M
     assert Store.default().root == tmp_path / "store"
     shutil.rmtree(tmp_path / "store")
     assert get_kernel("org/gray", version=1, hub=tmp_path / "hub") is module
+
+
+def test_a_hub_in_a_folder_is_looked_at_each_time(tmp_path: Path, make_variant: MakeVariant, publish: Publish) -> None:
+    load = partial(get_kernel, "org/gray", version=1, hub=tmp_path / "hub")
+    for number in (1, 2):
+        publish(make_variant(f"b{number}", files={"__init__.py": f"number = {number}\n"}).parent)
+        assert load().number == number

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from kernelyard.errors import LoadError, MissingError, VerificationError
 from kernelyard.formats.versions import Version
 from kernelyard.load import get_loaded_kernels, get_local_kernel
+from kernelyard.load.nvml import Gpu
 from kernelyard.load.system import System, Torch
 
 MakeVariant = Callable[..., Path]
@@ -284,3 +286,55 @@ def test_python_packages_outside_the_public_list_and_with_versions_are_asked_for
     with pytest.raises(LoadError, match=missing) as caught:
         get_local_kernel(variant)
     assert caught.value.code == "KY609"
+
+
+@pytest.fixture
+def with_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the machine be one with an NVIDIA GPU and a torch for it."""
+    torch = Torch("2.11.0+cu130", Version("13.0"))
+    driver, gpus = Version("580"), (Gpu(0, "", (9, 0)),)
+    system = System("x86_64", "linux", Version("2.36"), (3, 12), torch=torch, driver=driver, gpus=gpus)
+    monkeypatch.setattr("kernelyard.load.resolve.describe_system", lambda: system)
+
+
+@pytest.mark.usefixtures("with_gpu")
+def test_python_packages_are_those_of_the_variant_and_not_of_the_machine(make_variant: MakeVariant) -> None:
+    cuda, cpu = make_variant(name="torch-cuda", backend="cuda"), make_variant(name="torch-cpu")
+    metadata = json.loads((cuda / "metadata.json").read_bytes())
+    # For CUDA alone the public list has it, and here it is not installed.
+    metadata["python-depends"] = ["nvidia-cutlass-dsl"]
+    (cuda / "metadata.json").write_text(json.dumps(metadata))
+    assert get_local_kernel(cpu.parent, backend="cpu").__kernel__.variant == "torch-cpu"
+    # What fails the best variant is no reason not to take the next.
+    assert get_local_kernel(cpu.parent).__kernel__.variant == "torch-cpu"
+    with pytest.raises(LoadError, match="nvidia-cutlass-dsl is not installed"):
+        get_local_kernel(cuda)
+
+
+@pytest.mark.usefixtures("with_gpu")
+def test_a_variant_without_code_for_the_gpu_gives_way_to_the_next(make_variant: MakeVariant) -> None:
+    cuda = make_variant(name="torch-cuda", backend="cuda")
+    metadata = json.loads((cuda / "metadata.json").read_bytes())
+    metadata["backend"]["archs"] = ["8.0"]
+    (cuda / "metadata.json").write_text(json.dumps(metadata))
+    make_variant()
+    assert get_local_kernel(cuda.parent).__kernel__.variant == "torch-universal"
+
+
+@pytest.mark.compile
+def test_what_an_extension_raises_when_it_is_opened_is_chained(make_variant: MakeVariant, tmp_path: Path) -> None:
+    source = tmp_path / "ext.cpp"
+    source.write_text(
+        'extern "C" {\n'
+        "extern void* PyExc_RuntimeError;\n"
+        "void PyErr_SetString(void*, const char*);\n"
+        'void* PyInit__ext() { PyErr_SetString(PyExc_RuntimeError, "no device of ours"); return nullptr; }\n'
+        "}\n"
+    )
+    variant = make_variant(files={"__init__.py": "from . import _ext\n"})
+    compiled = ["g++", "-shared", "-fPIC", "-o", str(variant / "_ext.abi3.so"), str(source)]
+    subprocess.run(compiled, check=True, capture_output=True)
+    with pytest.raises(LoadError, match="RuntimeError: no device of ours") as caught:
+        get_local_kernel(variant)
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    assert caught.value.__cause__.args == ("no device of ours",)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -174,3 +175,29 @@ def test_a_hub_that_does_not_list_branches_still_has_its_files(gray: Hub) -> Non
     assert get_kernel("org/gray", version=1).name == "cpu"
     assert has_kernel("org/gray", version=1)
     assert get_kernel("org/gray", revision="v1").__kernel__.revision == commit(gray)
+
+
+def test_the_id_of_what_a_version_was_at_is_known_of_every_kind_of_hub(
+    web_hub: str, make_variant: MakeVariant, publish: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id_ = publish(make_variant().parent)
+    load = partial(get_kernel, "org/gray", hub=web_hub, trust_remote_code=True)
+    module = load(version=1)
+    monkeypatch.setenv("KERNELYARD_OFFLINE", "1")
+    assert load(revision=id_) is module
+    with pytest.raises(OfflineError):
+        load(revision=id_[:12])
+
+
+def test_an_answer_that_is_kept_in_memory_ages(
+    web_hub: str, make_variant: MakeVariant, publish: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = partial(get_kernel, "org/gray", version=1, hub=web_hub, trust_remote_code=True)
+    publish(make_variant("one", files={"__init__.py": "number = 1\n"}).parent)
+    assert load().number == 1
+    publish(make_variant("two", files={"__init__.py": "number = 2\n"}).parent)
+    assert load().number == 1
+    for clock in (time.monotonic, time.time):
+        now = clock() + 700
+        monkeypatch.setattr(f"time.{clock.__name__}", lambda now=now: now)
+    assert load().number == 2

@@ -145,7 +145,12 @@ def test_what_is_edited_in_the_folder_is_seen(make_variant: MakeVariant, monkeyp
     monkeypatch.setenv("LOCAL_KERNELS", f"org/gray={one.parent}")
     first = get_kernel("org/gray", version=1)
     monkeypatch.setenv("LOCAL_KERNELS", f"org/gray={two.parent}")
-    assert get_kernel("org/gray", version=1) is not first
+    second = get_kernel("org/gray", version=1)
+    assert second is not first
+    (two / "extra.py").write_text("x = 2\n")
+    metadata = (two / "metadata.json").read_text()
+    (two / "metadata.json").write_text(metadata.replace(second.__name__, "_gray_built_again"))
+    assert get_kernel("org/gray", version=1).__name__ == "_gray_built_again"
 
 
 def test_installing_is_from_the_hub(

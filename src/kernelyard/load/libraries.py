@@ -25,6 +25,7 @@ _ALWAYS = re.compile(
 _CUDA = re.compile(r"lib(?:cudart|cublas|cublasLt|nvrtc|cufile|nvJitLink)\.so\.(\d+)(?:\.\d+)*", re.ASCII)
 #: What every torch for Linux has in its folder, unless somebody has moved its libraries.
 _PROOF = "libtorch_cpu.so"
+_ASKING = ("libtorch_cuda.so", "libc10_cuda.so")
 _CACHE = "/etc/ld.so.cache"
 _USUAL = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 
@@ -36,14 +37,14 @@ def missing_libraries(needed: Iterable[str], torch: Path) -> tuple[str, ...]:
         needed: Their names, ``libcudart.so.13``.
         torch: The folder of the package.
     """
-    wanted = [name for name in needed if not _ALWAYS.fullmatch(name)]
-    if not wanted:
-        return ()
     brought = _brought_by(str(torch))
-    if _PROOF not in brought:
-        # A distribution keeps torch's libraries elsewhere: nothing can be said.
+    if not brought.is_known:
         return ()
-    return tuple(name for name in wanted if name not in brought and not _is_on_system(name))
+    return tuple(
+        name
+        for name in needed
+        if not (_ALWAYS.fullmatch(name) or name in brought.own or _is_on_system(name) or brought.has(name))
+    )
 
 
 def cuda_of_library(name: str) -> str | None:
@@ -52,23 +53,40 @@ def cuda_of_library(name: str) -> str | None:
     return match[1] if match else None
 
 
-@lru_cache(maxsize=4)
-def _brought_by(torch: str) -> frozenset[str]:
-    """Return what is loaded once torch is: its own libraries and, step by step, all that they ask for.
+class _Brought:
+    """What is loaded once torch is: its own libraries and, step by step, all that they ask for.
 
     They find those of other packages by paths that are written into them; whoever comes later finds them by name, for
-    they are loaded (the linker compares names before it searches).
+    they are loaded (the linker compares names before it searches). Files are read only until a name has been found, and
+    once; threads may ask at once, and then read some twice.
     """
-    site = os.path.dirname(torch)  # noqa: PTH120
-    folders = [f"{torch}/lib", *_folders_in(f"{site}/nvidia"), f"{site}/tvm_ffi/lib"]
-    left = list(_files_in(f"{torch}/lib"))
-    found = set(left)
-    while left:
-        for name in _needed_by(left.pop(), folders):
-            if name not in found:
-                found.add(name)
-                left.append(name)
-    return frozenset(found)
+
+    def __init__(self, torch: str) -> None:
+        own = f"{torch}/lib"
+        self.own = set(_files_in(own))
+        #: A distribution may keep torch's libraries elsewhere: then nothing can be said.
+        self.is_known = _PROOF in self.own
+        site = os.path.dirname(torch)  # noqa: PTH120
+        self.folders = [own, *_folders_in(f"{site}/nvidia"), f"{site}/tvm_ffi/lib"]
+        self.needed: dict[str, tuple[str, ...]] = {}
+
+    def has(self, name: str) -> bool:
+        # Those that ask for most of what is asked for here come first: they are taken from the end.
+        left = sorted(self.own, key=lambda one: (one in _ASKING, one))
+        found = set(left)
+        while left and name not in found:
+            library = left.pop()
+            if library not in self.needed:
+                self.needed[library] = _needed_by(library, self.folders)
+            new = [needed for needed in self.needed[library] if needed not in found]
+            found.update(new)
+            left += new
+        return name in found
+
+
+@lru_cache(maxsize=4)
+def _brought_by(torch: str) -> _Brought:
+    return _Brought(torch)
 
 
 def _needed_by(name: str, folders: Iterable[str]) -> tuple[str, ...]:

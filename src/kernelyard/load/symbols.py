@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -26,7 +26,7 @@ __all__ = ["missing_symbols", "readable_name", "undefined_of"]
 #: interfaces. All else is not torch's to have: the floor, Python and CUDA have rules of their own.
 _OF_TORCH = re.compile(r"_Z(?:T[VISTC]|GV|GR)?N[KVrRO]*(?:2at|3c10|4c10d|6caffe2|5torch)|aoti_torch_|torch_")
 #: What must be there for an answer: where a distribution keeps torch's libraries elsewhere, nothing can be said.
-_NECESSARY = {"libc10.so", "libtorch_cpu.so"}
+_NECESSARY = ("libtorch_cpu.so", "libc10.so")
 _LIBRARY = re.compile(r"lib(?:torch|c10)[\w]*\.so(?:\.[\d.]+)?", re.ASCII)
 
 #: Per class of ELF file: layout of a symbol, its size, and which field is the section that it is defined in.
@@ -102,10 +102,14 @@ class _Exports:
 
 
 class _TorchExports:
-    """What the libraries of one torch offer together; every answer is remembered."""
+    """What the libraries of one torch offer together: each is opened when it is needed, each answer remembered.
+
+    Threads may ask at once: at worst they find out the same twice.
+    """
 
     def __init__(self, paths: Iterable[str]) -> None:
-        self.libraries = [_Exports(path) for path in paths]
+        self.paths = tuple(paths)
+        self.opened: dict[str, _Exports | None] = {}
         self.known: dict[str, bool] = {}
 
     def has(self, name: str) -> bool:
@@ -115,8 +119,26 @@ class _TorchExports:
             value = 5381
             for byte in encoded:
                 value = value * 33 + byte & 0xFFFFFFFF
-            known = self.known[name] = any(library.has(encoded, value) for library in self.libraries)
+            known = any(library.has(encoded, value) for library in self._libraries())
+            self.known[name] = known
         return known
+
+    def _libraries(self) -> Iterator[_Exports]:
+        for path in self.paths:
+            if path not in self.opened:
+                self.opened[path] = self._open(path)
+            library = self.opened[path]
+            if library is not None:
+                yield library
+
+    def _open(self, path: str) -> _Exports | None:
+        try:
+            return _Exports(path)
+        except (BinaryError, OSError):
+            # libtorch_global_deps and the like offer nothing and have no table; those that matter must have one.
+            if path.rpartition("/")[2] in _NECESSARY:
+                raise BinaryError("a library of torch that cannot be read") from None
+            return None
 
 
 def missing_symbols(undefined: Iterable[str], folder: Path, shadows: Iterable[Shadow] = ()) -> tuple[str, ...] | None:
@@ -172,26 +194,11 @@ def _exports_of(folder: str, shadows: tuple[tuple[str, str], ...]) -> _TorchExpo
     instead = dict(shadows)
     lib = f"{folder}/lib"
     try:
-        names = sorted(name for name in os.listdir(lib) if _LIBRARY.fullmatch(name))  # noqa: PTH208
-        # libtorch_global_deps and the like offer nothing and lack a table; those that matter must be readable.
-        return _TorchExports(_readable(names, lib, instead)) if set(names) >= _NECESSARY else None
-    except (OSError, BinaryError):
+        names = {name for name in os.listdir(lib) if _LIBRARY.fullmatch(name)}  # noqa: PTH208
+    except OSError:
         return None
-
-
-def _readable(names: Iterable[str], lib: str, instead: dict[str, str]) -> list[str]:
-    paths = []
-    for name in names:
-        path = instead.get(name, f"{lib}/{name}")
-        if name not in _NECESSARY and not _has_symbols(path):
-            continue
-        paths.append(path)
-    return paths
-
-
-def _has_symbols(path: str) -> bool:
-    try:
-        _Exports(path)
-    except BinaryError:
-        return False
-    return True
+    if not names >= {*_NECESSARY}:
+        return None
+    # What has most of the names first: of two libraries the third is then hardly ever opened.
+    ordered = [*_NECESSARY, *sorted(names.difference(_NECESSARY))]
+    return _TorchExports(instead.get(name, f"{lib}/{name}") for name in ordered)

@@ -29,6 +29,8 @@ from tests.hub.hugging_face_server import TOKEN
 
 Built = Callable[..., FolderHub]
 REPO = "org/gray"
+#: By its name a file for LFS, where there is a git-lfs to send it by.
+LARGE = "blob.bin" if shutil.which("git-lfs") else "blob.txt"
 
 
 @pytest.fixture(params=["static", "hugging-face", "git", pytest.param("git-https", marks=pytest.mark.slow)])
@@ -41,8 +43,6 @@ def hub(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
         return HuggingFaceHub(Settings(served.endpoint, TOKEN))
 
     def git() -> PublishingHub:
-        if shutil.which("git-lfs") is None:
-            pytest.skip("git-lfs is not installed, and a file of these kernels goes to LFS")
         return GitHub(GitPlace.parse(f"git+file://{tmp_path / 'git'}"))
 
     def git_https() -> PublishingHub:
@@ -72,7 +72,7 @@ def built(tmp_path: Path) -> Built:
             for name in files:
                 (variant / name).parent.mkdir(parents=True, exist_ok=True)
                 (variant / name).write_text(f"{name} of {text} for {backend}\n")
-            (variant / "blob.bin").write_bytes(f"{text} {backend} ".encode() * 2000)
+            (variant / LARGE).write_bytes(f"{text} {backend} ".encode() * 2000)
             metadata = {"name": "gray", "id": f"_gray_{backend}", "version": 1, "license": "MIT"}
             (variant / "metadata.json").write_text(json.dumps({**metadata, "backend": {"type": backend}}))
         found = FolderHub.find(folder)
@@ -257,7 +257,7 @@ def test_what_is_not_fit_changes_nothing(hub: PublishingHub, built: Built) -> No
 def test_a_file_that_has_changed_since_is_not_published(hub: PublishingHub, built: Built) -> None:
     build = built("one")
     made = publication(build)
-    (build.path / "torch-cpu" / "blob.bin").write_bytes(b"other")
+    (build.path / "torch-cpu" / LARGE).write_bytes(b"other")
     with pytest.raises(VerificationError) as caught:
         hub.publish(made)
     assert caught.value.code == "KY503"
@@ -266,7 +266,7 @@ def test_a_file_that_has_changed_since_is_not_published(hub: PublishingHub, buil
 
 def test_a_file_that_differs_is_never_left_behind(hub: PublishingHub, built: Built, tmp_path: Path) -> None:
     found = hub.publish(publication(built("one"))).revision
-    entry = next(file for file in found.index.variants[0].files if file.path == "blob.bin")
+    entry = next(file for file in found.index.variants[0].files if file.path == LARGE)
     for wrong in (replace(entry, size=entry.size - 1), replace(entry, size=entry.size + 1)):
         with pytest.raises(KernelyardError) as caught:
             hub.fetch_file(found, found.index.variants[0].name, wrong, tmp_path / "x")

@@ -16,12 +16,14 @@ from kernelyard.errors import InputError
 from kernelyard.export.core_metadata import render_metadata, required_packages
 from kernelyard.export.mach_o import oldest_macos
 from kernelyard.export.tags import tags_of
-from kernelyard.export.wheel_version import label_of, wheel_version
+from kernelyard.export.wheel_version import label_of, public_release, wheel_version
 from kernelyard.formats.facts import Facts
 from kernelyard.formats.index import Index
 from kernelyard.formats.metadata import Metadata
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
+from kernelyard.hub import Revision
+from kernelyard.hub.refs import Refs
 
 REVISION = "0123456789abcdef" * 4
 METADATA = Metadata(name="gray", id="_gray_x", version=1, license="mit", backend="cuda")
@@ -67,6 +69,17 @@ def test_what_is_no_release_is_a_development_version_with_its_revision() -> None
     assert version("torch-stable-abi211-cu130-x86_64-linux", None) == "1.0.0.dev0+torchstable211cu130.g0123456789ab"
     assert version("torch-universal", None) == "1.0.0.dev0+g0123456789ab"
     assert Pep440(version("torch-universal", None)) < Pep440("1.0.0rc1")
+
+
+def test_the_release_of_a_revision_without_an_index_is_the_newest_tag_at_it() -> None:
+    found = Revision("org/gray", REVISION, "v1", Index("gray", 1, "MIT", ()))
+    tags = {"v1.1.0": "f" * 64, "v1.1.2": REVISION, "v1.1.1": REVISION, "newest": REVISION, "v1.2.0": "e" * 64}
+    refs = Refs("org/gray", branches={"v1": REVISION}, tags=tags)
+    assert public_release(found, refs) == "1.1.2"
+    assert public_release(replace(found, id="d" * 64), refs) is None
+    assert public_release(replace(found, index=replace(found.index, release="1.3.0")), None) == "1.3.0"
+    # Its branch looks like a release, and is none.
+    assert public_release(found, None) is None
 
 
 @pytest.mark.parametrize("release", ["one", "1.0+local", ""])

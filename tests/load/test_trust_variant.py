@@ -14,11 +14,17 @@ import pytest
 
 from kernelyard import get_kernel
 from kernelyard.errors import EnvironmentProblemError, InputError, KernelyardError, VerificationError
+from kernelyard.formats.facts import Facts
+from kernelyard.formats.index import FileEntry, Index, VariantEntry
 from kernelyard.formats.sigstore_identity import GITHUB_ACTIONS, KERNELS_COMMUNITY, Identity
-from kernelyard.hub import open_hub
+from kernelyard.formats.variant import VariantName
+from kernelyard.hub import Revision, open_hub
+from kernelyard.hub.folder import hash_tree
 from kernelyard.load import kernels, policies, trust
 from kernelyard.load.fetch import fetch_variant
 from kernelyard.load.trust import check_variant
+from kernelyard.load.trust_variant import verify_signed_variant
+from kernelyard.load.verified import VerifiedTree
 from tests.hub.hugging_face_server import Hub
 
 if TYPE_CHECKING:
@@ -194,6 +200,31 @@ def test_a_signature_of_something_else_is_no_signature(  # noqa: PLR0917 - the s
     assert error.exit_code == 4
     assert error.place is not None
     assert Path(error.place.path).name in {"metadata.json", "__init__.py"}
+
+
+@pytest.mark.parametrize("other", ["torch-stable-abi29-cpu-x86_64-linux", "torch211-cxx11-cpu-x86_64-linux"])
+def test_a_signed_variant_for_another_torch_in_the_place_of_one_is_refused(
+    authority: Authority, variant: Callable[..., Path], tmp_path: Path, other: str
+) -> None:
+    name = "torch-stable-abi211-cpu-x86_64-linux"
+    for put_as, is_right in ((name, True), (other, False)):
+        made = variant(kernelyard={"format": 1, "facts": Facts.of_name(VariantName.parse(name)).to_json()})
+        file = made / "metadata.json"
+        (made / "metadata.json.sigstore").write_bytes(authority.sign(file.read_bytes(), OURS))
+        digests = hash_tree(made)
+        files = tuple(FileEntry(path, (made / path).stat().st_size, digest) for path, digest in digests.items())
+        entry = VariantEntry(put_as, "_x", files, Facts.of_name(VariantName.parse(put_as)))
+        found = Revision(REPO, "0" * 64, "v1", Index("my-gray", 1, "MIT", (entry,)))
+        tree = VerifiedTree(made, digests, "hub-index", "")
+        root = tmp_path / "project/root.json"
+        if is_right:
+            verify_signed_variant(found, entry, tree, [OURS], trust_root=root)
+        else:
+            with pytest.raises(
+                VerificationError, match=f"another variant for cpu, and {other} was asked for"
+            ) as caught:
+                verify_signed_variant(found, entry, tree, [OURS], trust_root=root)
+            assert caught.value.code == "KY648"
 
 
 def test_a_signed_variant_of_another_version_is_refused(

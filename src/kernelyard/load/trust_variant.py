@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from kernelyard.errors import InputError, KernelyardError, Place, VerificationError
 from kernelyard.formats.digest import UNHASHED
+from kernelyard.formats.facts import Facts
 from kernelyard.formats.fields import canonical_json, parse_json_object
 from kernelyard.formats.index import VariantEntry
 from kernelyard.formats.metadata import Metadata
 from kernelyard.formats.sigstore_identity import Identity
+from kernelyard.formats.variant import InvalidVariantName, VariantName
 from kernelyard.hub import Revision
 from kernelyard.hub.folder import hash_with
 from kernelyard.hub.memory import Memory
@@ -84,8 +87,8 @@ def _check_same(found: Revision, entry: VariantEntry, tree: VerifiedTree) -> Non
         what = f"the kernel {metadata.name!r}, and {found.repo} was asked for"
     elif metadata.version != found.index.version:
         what = f"version {metadata.version}, and version {found.index.version} was asked for"
-    elif entry.facts.backend not in {"universal", metadata.backend}:
-        what = f"a variant for {metadata.backend}, and {entry.name} was asked for"
+    elif entry.facts.backend not in {"universal", metadata.backend} or _is_of_another(metadata, entry):
+        what = f"another variant for {metadata.backend}, and {entry.name} was asked for"
     elif metadata.digest_algorithm is None:
         what = "no digest of the files, so that it says nothing of them"
     elif wrong is not None:
@@ -98,6 +101,22 @@ def _check_same(found: Revision, entry: VariantEntry, tree: VerifiedTree) -> Non
         hint="do not use this hub before its owner has explained it",
         place=Place(str(tree.root / (wrong or _METADATA))),
     )
+
+
+def _is_of_another(metadata: Metadata, entry: VariantEntry) -> bool:
+    """Whether what Kernelyard has written into the metadata is of a variant of another name, or with other facts."""
+    if metadata.facts is None:
+        return False
+    promised = [entry.facts]
+    with suppress(InvalidVariantName):
+        promised.append(Facts.of_name(VariantName.parse(entry.name)))
+    pairs = [pair for facts in promised for pair in zip(_named(metadata.facts), _named(facts), strict=True)]
+    return any(own and other and own != other for own, other in pairs)
+
+
+def _named(facts: Facts) -> tuple[object, ...]:
+    version = (facts.framework, facts.framework_version, facts.cxx11_abi, facts.backend_version)
+    return (*version, facts.cpu, facts.os)
 
 
 def _read(tree: VerifiedTree) -> Metadata:

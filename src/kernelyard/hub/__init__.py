@@ -73,16 +73,20 @@ def _open_hugging_face(scheme: str, address: str, rest: str) -> Hub | None:
     """Return the Hugging Face Hub, if an address is its: by its own scheme, or the address that it is asked at."""
     if scheme not in {"hf", "http", "https"} or (scheme == "hf" and rest.strip("/")):
         return None
+    from kernelyard.hub.hugging_face_address import DEFAULT_ENDPOINT, endpoint
+
+    configured = endpoint()
+    if scheme != "hf" and address.rstrip("/") not in {configured, DEFAULT_ENDPOINT}:
+        return None
+    # Only here: for who uses another hub these modules would take as long as a kernel takes to load.
     from kernelyard.hub.hugging_face import HuggingFaceHub
-    from kernelyard.hub.hugging_face_access import DEFAULT_ENDPOINT, Settings
+    from kernelyard.hub.hugging_face_access import Settings
 
     settings = Settings.from_environment()
-    if scheme == "hf" or address.rstrip("/") in {settings.endpoint, DEFAULT_ENDPOINT}:
-        own = settings.endpoint if scheme == "hf" else address.rstrip("/")
-        # The token is for the endpoint that the user has set, and for no other.
-        token = settings.token if own == settings.endpoint else None
-        return HuggingFaceHub(replace(settings, endpoint=own, token=token))
-    return None
+    own = configured if scheme == "hf" else address.rstrip("/")
+    # The token is for the endpoint that the user has set, and for no other.
+    token = settings.token if own == configured else None
+    return HuggingFaceHub(replace(settings, endpoint=own, token=token))
 
 
 def _open_folder(path: Path) -> Hub:

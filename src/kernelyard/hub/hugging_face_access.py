@@ -29,12 +29,12 @@ from kernelyard.errors import (
 )
 from kernelyard.hub import http
 from kernelyard.hub.http import Address, SafeRedirects, authorize, without_password
+from kernelyard.hub.hugging_face_address import DEFAULT_ENDPOINT, endpoint
 from kernelyard.hub.static import LARGEST_DOCUMENT, Answer
 from kernelyard.hub.transfer import Patience, Transfer, trouble
 
-__all__ = ["DEFAULT_ENDPOINT", "Access", "NotThereError", "Reply", "Settings", "refusal"]
+__all__ = ["Access", "NotThereError", "Reply", "Settings", "refusal"]
 
-DEFAULT_ENDPOINT = "https://huggingface.co"
 _TRUE = frozenset({"1", "ON", "YES", "TRUE"})
 _TIMEOUT_S = 30
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _GONE = 401, 403, 404, 410
@@ -62,7 +62,7 @@ class Settings:
         """Read them from the environment of this process."""
         environ = os.environ
         return cls(
-            endpoint=environ.get("HF_ENDPOINT", DEFAULT_ENDPOINT).rstrip("/"),
+            endpoint=endpoint(),
             token=None if _is_true(environ.get("HF_HUB_DISABLE_IMPLICIT_TOKEN")) else _token(environ),
             offline=_is_true(environ.get("HF_HUB_OFFLINE") or environ.get("TRANSFORMERS_OFFLINE")),
         )

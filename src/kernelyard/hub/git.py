@@ -23,11 +23,13 @@ from kernelyard.hub.protocol import Publication, Published, PublishingHub, Revis
 from kernelyard.hub.refs import Refs, check_branch
 from kernelyard.hub.static import LARGEST_DOCUMENT, copy_verified
 from kernelyard.hub.tree import BUILD, INDEX, Listing, TreeFile, place_of, without_kernel
+from kernelyard.store import open_regular
 
 __all__ = ["GitHub"]
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}", re.ASCII)
 _SHORT = re.compile(r"[0-9a-f]{4,39}", re.ASCII)
+_CHUNK = 1 << 20
 _Content = Callable[[str, TreeFile], bytes]
 _Name = Callable[[str], str]
 
@@ -107,8 +109,12 @@ class GitHub(PublishingHub):
         if name not in listing.known:
             listing = listing.with_metadata(name, *self._reading(repo, id_))
         if not listing.is_read(name):
-            Mirror(self.place, repo).obtain_blobs(file.oid for file in listing.variants[name].values())
-            listing = listing.with_files(name, lambda path, file: self._hashed(repo, path, file))
+            unread = [file.oid for file in listing.variants[name].values() if file.sha256 is None]
+            known = {oid: _measured(oid, content) for oid, content in Mirror(self.place, repo).blobs(unread)}
+            # Git has held them against their own ids.
+            listing = listing.with_files(
+                name, lambda _, file: TreeFile(known[file.oid][0], file.oid, known[file.oid][1])
+            )
         self._listings[repo, id_] = listing
         listing.check_digest(name)
         return listing.entry(name)
@@ -124,7 +130,7 @@ class GitHub(PublishingHub):
     def _fetch(self, found: Revision, wanted: Mapping[str, tuple[FileEntry, Path]]) -> None:
         tree, mirror = self.tree(found.repo, found.id), Mirror(self.place, found.repo)
         large: dict[str, tuple[FileEntry, Path]] = {}
-        plain: dict[str, tuple[TreeFile, FileEntry, Path]] = {}
+        plain: dict[str, list[tuple[str, FileEntry, Path]]] = {}
         for path, (entry, destination) in wanted.items():
             where = self._where(found.repo, found.id, path)
             file = tree.files.get(path)
@@ -136,11 +142,13 @@ class GitHub(PublishingHub):
             if file.sha256 is not None:
                 large[path] = entry, destination
             else:
-                plain[path] = file, entry, destination
-        mirror.obtain_blobs(file.oid for file, _, _ in plain.values())
-        for path, (file, entry, destination) in plain.items():
-            where = self._where(found.repo, found.id, path)
-            copy_verified(mirror.chunks(file.oid), entry, destination, where=where)
+                plain.setdefault(file.oid, []).append((where, entry, destination))
+        for oid, content in mirror.blobs(plain) if plain else ():
+            (where, entry, destination), *others = plain[oid]
+            copy_verified(content, entry, destination, where=where)
+            for other, same, place in others:
+                with open_regular(destination) as file_:
+                    copy_verified(iter(lambda: file_.read(_CHUNK), b""), same, place, where=other)
         mirror.fetch_large(large)
 
     def head(self, repo: str, branch: str) -> Revision | None:
@@ -217,22 +225,22 @@ class GitHub(PublishingHub):
             what = f"larger than {LARGEST_DOCUMENT >> 20} MiB"
             raise InputError("KY507", what, place=Place(self._where(repo, id_, path)))
         if file.sha256 is None:
-            return b"".join(mirror.chunks(file.oid))
+            return b"".join(chunk for _, content in mirror.blobs([file.oid]) for chunk in content)
         with aside() as folder:
             mirror.fetch_large({path: (FileEntry(path, file.size, file.sha256), folder / "document")})
             return (folder / "document").read_bytes()
 
-    def _hashed(self, repo: str, path: str, file: TreeFile) -> TreeFile:
-        """Return a file that is not in LFS with its size and sha256; git has held it against its own id."""
-        del path
-        digest, size = sha256(), 0
-        for chunk in Mirror(self.place, repo).chunks(file.oid):
-            digest.update(chunk)
-            size += len(chunk)
-        return replace(file, size=size, sha256=digest.hexdigest())
-
     def _where(self, repo: str, id_: str, path: str) -> str:
         return f"{self.place.shown(repo)}: {path} at {id_[:12]}"
+
+
+def _measured(oid: str, content: Iterator[bytes]) -> TreeFile:
+    """Return a file with what its content tells of it."""
+    digest, size = sha256(), 0
+    for chunk in content:
+        digest.update(chunk)
+        size += len(chunk)
+    return TreeFile(size, oid, digest.hexdigest())
 
 
 def _another(entry: FileEntry, file: TreeFile | None, where: str) -> VerificationError:

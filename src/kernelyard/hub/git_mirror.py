@@ -22,7 +22,7 @@ from kernelyard.errors import EnvironmentProblemError, MissingError, Place, Veri
 from kernelyard.formats.index import FileEntry
 from kernelyard.formats.paths import checked_path
 from kernelyard.hub.git_access import REMOTE, GitPlace, said_by_git, told
-from kernelyard.hub.git_program import read_git, run_git
+from kernelyard.hub.git_program import read_blobs, run_git
 from kernelyard.hub.git_tree import LARGEST_PLAIN, LARGEST_POINTER, Tree, pointer, read_pointer
 from kernelyard.hub.static import copy_verified
 from kernelyard.hub.tree import TreeFile
@@ -145,14 +145,11 @@ class Mirror:
             wanted = "".join(f"{oid}\n" for oid in missing).encode()
             self.ask(*negotiation, "fetch", "--quiet", *options, REMOTE, stdin=wanted)
 
-    def chunks(self, oid: str) -> Iterator[bytes]:
-        """Yield the content of a blob, which is fetched where it is not here."""
-        self.obtain_blobs([oid])
-        try:
-            yield from read_git("cat-file", "blob", oid, also={"GIT_DIR": str(self.folder)}, cwd=self.folder)
-        except subprocess.CalledProcessError as error:
-            failure = self.place.trouble(self.repo, error.stderr.decode("utf-8", "replace"))
-            raise failure from error
+    def blobs(self, oids: Iterable[str]) -> Iterator[tuple[str, Iterator[bytes]]]:
+        """Yield the id and the content of blobs, which are fetched where they are not here; see :func:`read_blobs`."""
+        asked = list(dict.fromkeys(oids))
+        self.obtain_blobs(asked)
+        yield from read_blobs(self.folder, asked)
 
     def fetch_large(self, wanted: Mapping[str, tuple[FileEntry, Path]]) -> None:
         """Get files from LFS; each is there only if size and sha256 are those of the entry, and nowhere besides.

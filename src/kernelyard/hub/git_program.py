@@ -8,10 +8,11 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
-from kernelyard.errors import EnvironmentProblemError
+from kernelyard.errors import EnvironmentProblemError, Place
 
-__all__ = ["git_environment", "read_git", "run_git"]
+__all__ = ["git_environment", "read_blobs", "run_git"]
 
 _CHUNK = 1 << 20
 #: Set where a hook of git runs us; they mean the repository that is committed to.
@@ -72,22 +73,50 @@ def run_git(
     return done.stdout or b""
 
 
-def read_git(*arguments: str, also: Mapping[str, str] | None = None, cwd: Path | None = None) -> Iterator[bytes]:
-    """Yield what git prints as it comes; arguments and errors as of :func:`run_git`."""
-    with tempfile.TemporaryFile() as said:
-        command = [_git(), *_OPTIONS, *arguments]
+def read_blobs(folder: Path, oids: Sequence[str]) -> Iterator[tuple[str, Iterator[bytes]]]:
+    """Yield the id and the content, as it comes, of each blob of a repository; all by one process.
+
+    What of a content is not taken before the next is asked for is passed over.
+
+    Args:
+        folder: The repository, which has them all.
+        oids: Their ids.
+
+    Raises:
+        EnvironmentProblemError: There is no git (KY542), or it breaks off (KY502).
+    """
+    command = [_git(), *_OPTIONS, "cat-file", "--batch"]
+    with tempfile.TemporaryFile() as asked:
+        asked.write("".join(f"{oid}\n" for oid in oids).encode())
+        asked.seek(0)
         with subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said, env=_environment((), also), cwd=cwd
+            command,
+            stdin=asked,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=_environment((), {"GIT_DIR": str(folder)}),
+            cwd=folder,
         ) as process:
             try:
-                while process.stdout is not None and (chunk := process.stdout.read(_CHUNK)):
-                    yield chunk
+                for oid in oids:
+                    found = process.stdout.readline().split() if process.stdout else []
+                    if len(found) != len(("id", "type", "size")) or process.stdout is None:
+                        what = f"git does not give the object {oid}"
+                        hint = "remove the folder, which is a copy, and try again"
+                        raise EnvironmentProblemError("KY502", what, hint=hint, place=Place(str(folder)))
+                    content = _exactly(process.stdout, int(found[2]))
+                    yield oid, content
+                    for _ in content:
+                        pass
+                    process.stdout.readline()
             finally:
-                if process.stdout is not None:
-                    process.stdout.close()
-        if process.returncode:
-            said.seek(0)
-            raise subprocess.CalledProcessError(process.returncode, command, stderr=said.read())
+                process.kill()
+
+
+def _exactly(file: IO[bytes], size: int) -> Iterator[bytes]:
+    while size > 0 and (chunk := file.read(min(size, _CHUNK))):
+        size -= len(chunk)
+        yield chunk
 
 
 def _git() -> str:

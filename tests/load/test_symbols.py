@@ -274,6 +274,7 @@ def test_the_installed_torch_has_all_that_it_exports_and_nothing_else() -> None:
 def no_toolkit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take away the toolkits that this machine may have in the linker's cache."""
     monkeypatch.setattr("kernelyard.load.libraries._cache", lambda: b"")
+    monkeypatch.setattr("kernelyard.load.libraries._found", set())
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
 
 
@@ -304,6 +305,7 @@ def test_libraries_behind_those_that_torch_asks_for_are_there_too(
 def test_libraries_on_the_path_of_the_linker_and_on_the_system_are_there(
     make_torch: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("kernelyard.load.libraries._found", set())
     torch = make_torch()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/libmine.so.3").touch()

@@ -28,6 +28,8 @@ _PROOF = "libtorch_cpu.so"
 _ASKING = ("libtorch_cuda.so", "libc10_cuda.so")
 _CACHE = "/etc/ld.so.cache"
 _USUAL = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
+#: Libraries that were found on this system.
+_found: set[str] = set()
 
 
 def missing_libraries(needed: Iterable[str], torch: Path) -> tuple[str, ...]:
@@ -43,7 +45,7 @@ def missing_libraries(needed: Iterable[str], torch: Path) -> tuple[str, ...]:
     return tuple(
         name
         for name in needed
-        if not (_ALWAYS.fullmatch(name) or name in brought.own or _is_on_system(name) or brought.has(name))
+        if not (_ALWAYS.fullmatch(name) or name in brought.own or brought.has(name) or _is_on_system(name))
     )
 
 
@@ -69,8 +71,11 @@ class _Brought:
         site = os.path.dirname(torch)  # noqa: PTH120
         self.folders = [own, *_folders_in(f"{site}/nvidia"), f"{site}/tvm_ffi/lib"]
         self.needed: dict[str, tuple[str, ...]] = {}
+        self.known: set[str] = set()
 
     def has(self, name: str) -> bool:
+        if name in self.known:
+            return True
         # Those that ask for most of what is asked for here come first: they are taken from the end.
         left = sorted(self.own, key=lambda one: (one in _ASKING, one))
         found = set(left)
@@ -81,6 +86,7 @@ class _Brought:
             new = [needed for needed in self.needed[library] if needed not in found]
             found.update(new)
             left += new
+        self.known |= found
         return name in found
 
 
@@ -116,6 +122,13 @@ def _folders_in(folder: str) -> list[str]:
 
 
 def _is_on_system(name: str) -> bool:
+    # What has been found stays; what has not may still be installed.
+    if name not in _found and _is_somewhere(name):
+        _found.add(name)
+    return name in _found
+
+
+def _is_somewhere(name: str) -> bool:
     folders = [*library_folders(), *_multiarch(), *_USUAL, f"{sys.prefix}/lib", f"{sys.base_prefix}/lib"]
     return any(os.path.exists(f"{folder}/{name}") for folder in folders) or _is_in_cache(name)  # noqa: PTH110
 
@@ -130,7 +143,6 @@ def _is_in_cache(name: str) -> bool:
     return re.search(rb"[\0/]" + re.escape(os.fsencode(name)) + rb"\0", _cache()) is not None
 
 
-@lru_cache(maxsize=1)
 def _cache() -> bytes:
     try:
         return Path(_CACHE).read_bytes()

@@ -27,6 +27,9 @@ from kernelyard.load.system import System
 __all__ = ["Candidate", "Verdict", "judge"]
 
 
+_BACKENDS = frozenset({"cpu", "universal", *DEVICES})
+
+
 class Candidate(Protocol):
     """What is judged: a variant of an index or of a folder."""
 
@@ -72,8 +75,9 @@ def judge(variant: Candidate, system: System, *, backend: str | None = None, dev
         device: The number of the GPU that is meant, as CUDA counts; None means all, or the current one if it must be.
     """
     facts = variant.facts
+    case = _Case(variant, facts, system, device)
     for passed, rule in enumerate(_RULES):
-        refusal = rule(_Case(variant, facts, system, device))
+        refusal = rule(case)
         if refusal is not None:
             return Verdict(
                 variant.name,
@@ -130,7 +134,7 @@ def _platform(case: _Case) -> Refusal | None:
 
 
 def _backend_known(case: _Case) -> Refusal | None:
-    if case.facts.backend in {"cpu", "universal", *DEVICES}:
+    if case.facts.backend in _BACKENDS:
         return None
     reason = f"It is for {case.facts.backend}, which this version of Kernelyard cannot judge."
     return Refusal(reason, "use a later version of Kernelyard")

@@ -112,16 +112,18 @@ class _TorchExports:
         self.opened: dict[str, _Exports | None] = {}
         self.known: dict[str, bool] = {}
 
-    def has(self, name: str) -> bool:
+    def lacks(self, name: str) -> bool:
         known = self.known.get(name)
         if known is None:
-            encoded = name.encode("utf-8", "surrogateescape")
-            value = 5381
-            for byte in encoded:
-                value = value * 33 + byte & 0xFFFFFFFF
-            known = any(library.has(encoded, value) for library in self._libraries())
-            self.known[name] = known
+            known = self.known[name] = _OF_TORCH.match(name) is not None and not self._has(name)
         return known
+
+    def _has(self, name: str) -> bool:
+        encoded = name.encode("utf-8", "surrogateescape")
+        value = 5381
+        for byte in encoded:
+            value = value * 33 + byte & 0xFFFFFFFF
+        return any(library.has(encoded, value) for library in self._libraries())
 
     def _libraries(self) -> Iterator[_Exports]:
         for path in self.paths:
@@ -153,7 +155,7 @@ def missing_symbols(undefined: Iterable[str], folder: Path, shadows: Iterable[Sh
     if exports is None:
         return None
     try:
-        return tuple(name for name in undefined if _OF_TORCH.match(name) and not exports.has(name))
+        return tuple(name for name in undefined if exports.lacks(name))
     except BinaryError:
         return None
 

@@ -356,6 +356,12 @@ def test_the_order_of_preference_does_not_depend_on_the_order_of_the_index() -> 
         assert [verdict.variant for verdict in choose(map(variant, order), NODE)] == expected
 
 
+def test_what_is_alike_is_in_the_order_of_its_names() -> None:
+    names = ["torch211-cpu-x86_64-linux", "torch211-cxx11-cpu-x86_64-linux"]
+    for order in (names, names[::-1]):
+        assert [verdict.variant for verdict in choose(map(variant, order), NODE)] == names
+
+
 def test_without_a_gpu_the_compiled_cpu_variant_goes_before_the_universal_one() -> None:
     names = ["torch-universal", STABLE_CUDA, STABLE_CPU]
     verdicts = choose(map(variant, names), CPU_NODE)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import sysconfig
 import venv
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.hub.hugging_face_server import Hub
+from tests.load.test_drop_in import PROGRAM
 
 pytestmark = [pytest.mark.compile, pytest.mark.network, pytest.mark.torch, pytest.mark.slow]
 
@@ -62,3 +67,28 @@ def test_the_public_loader_loads_our_build_and_gets_the_same_answer(public_pytho
     assert theirs == ours
     # 13933 R + 46871 G + 4732 B, rounded: for the first pixel (0, 1, 2) that is (46871 + 9464 + 32768) >> 16 = 1.
     assert theirs.startswith("[[1, 4, 7,")
+
+
+def test_one_program_says_the_same_by_either_package(
+    public_python: Path, hugging_face: Hub, make_variant: Callable[..., Path], tmp_path: Path
+) -> None:
+    make_variant(name="torch-tpu", backend="tpu")
+    build = make_variant().parent
+    tree = {f"build/{path.relative_to(build).as_posix()}": path.read_bytes() for path in build.rglob("*.*")}
+    hugging_face.make("org/my-gray").put("v1", tree)
+    said = {}
+    for package, python in (("kernels", public_python), ("kernelyard", Path(sys.executable))):
+        program = tmp_path / f"with_{package}.py"
+        program.write_text(PROGRAM.replace("kernelyard", package))
+        environment = {**os.environ, "HF_HOME": str(tmp_path / package), "KERNELYARD_CACHE": str(tmp_path / "store")}
+        done = subprocess.run(
+            [python, program, "org/my-gray"], capture_output=True, text=True, check=False, env=environment
+        )
+        assert done.returncode == 0, done.stderr
+        said[package] = done.stdout.splitlines()
+    # The words of a reason are each package's own; what is accepted, and what the kernel says of itself, is the same.
+    assert [line.partition(" (")[0] for line in said["kernels"]] == [
+        line.partition(" (")[0] for line in said["kernelyard"]
+    ]
+    assert said["kernelyard"][0] == "torch-universal: compatible"
+    assert said["kernelyard"][2].startswith("my_gray 1 MIT org/my-gray@")

@@ -112,9 +112,7 @@ class GitHub(PublishingHub):
             unread = [file.oid for file in listing.variants[name].values() if file.sha256 is None]
             known = {oid: _measured(oid, content) for oid, content in Mirror(self.place, repo).blobs(unread)}
             # Git has held them against their own ids.
-            listing = listing.with_files(
-                name, lambda _, file: TreeFile(known[file.oid][0], file.oid, known[file.oid][1])
-            )
+            listing = listing.with_files(name, lambda _, file: known[file.oid])
         self._listings[repo, id_] = listing
         listing.check_digest(name)
         return listing.entry(name)
@@ -128,17 +126,12 @@ class GitHub(PublishingHub):
         self._fetch(found, {place_of(variant, entry): (entry, folder / entry.path) for entry in entries})
 
     def _fetch(self, found: Revision, wanted: Mapping[str, tuple[FileEntry, Path]]) -> None:
-        tree, mirror = self.tree(found.repo, found.id), Mirror(self.place, found.repo)
+        mirror = Mirror(self.place, found.repo)
         large: dict[str, tuple[FileEntry, Path]] = {}
         plain: dict[str, list[tuple[str, FileEntry, Path]]] = {}
         for path, (entry, destination) in wanted.items():
             where = self._where(found.repo, found.id, path)
-            file = tree.files.get(path)
-            if file is None and path not in tree.others:
-                what = f"the hub lacks a file of this kernel, {path}"
-                raise EnvironmentProblemError("KY502", what, hint="publish the kernel again", place=Place(where))
-            if file is None or (file.sha256 is not None and (file.sha256, file.size) != (entry.sha256, entry.size)):
-                raise _another(entry, file, where)
+            file = self._file(found, path, entry, where)
             if file.sha256 is not None:
                 large[path] = entry, destination
             else:
@@ -147,9 +140,23 @@ class GitHub(PublishingHub):
             (where, entry, destination), *others = plain[oid]
             copy_verified(content, entry, destination, where=where)
             for other, same, place in others:
-                with open_regular(destination) as file_:
-                    copy_verified(iter(lambda: file_.read(_CHUNK), b""), same, place, where=other)
+                with open_regular(destination) as copy:
+                    copy_verified(iter(lambda: copy.read(_CHUNK), b""), same, place, where=other)
         mirror.fetch_large(large)
+
+    def _file(self, found: Revision, path: str, entry: FileEntry, where: str) -> TreeFile:
+        """Return a file of a commit that is not known to be another one than the index names."""
+        tree = self.tree(found.repo, found.id)
+        file = tree.files.get(path)
+        if file is None and path not in tree.others:
+            what = f"the hub lacks a file of this kernel, {path}"
+            raise EnvironmentProblemError("KY502", what, hint="publish the kernel again", place=Place(where))
+        if file is not None and (file.sha256 is None or (file.sha256, file.size) == (entry.sha256, entry.size)):
+            return file
+        it_is = "a link or a repository" if file is None else f"{file.size} bytes with sha256 {file.sha256} in LFS"
+        what = f"{entry.path} is not the published file: it is {it_is}, promised are {entry.size} with {entry.sha256}"
+        hint = "do not use this hub before its owner has explained or repaired it"
+        raise VerificationError("KY503", what, hint=hint, place=Place(where))
 
     def head(self, repo: str, branch: str) -> Revision | None:
         """Return what a branch is at; see :meth:`kernelyard.hub.protocol.PublishingHub.head`."""
@@ -241,11 +248,3 @@ def _measured(oid: str, content: Iterator[bytes]) -> TreeFile:
         digest.update(chunk)
         size += len(chunk)
     return TreeFile(size, oid, digest.hexdigest())
-
-
-def _another(entry: FileEntry, file: TreeFile | None, where: str) -> VerificationError:
-    """Return the error for a file that is known to be another one than the index names, before it is fetched."""
-    found = "a link or a repository" if file is None else f"{file.size} bytes with sha256 {file.sha256} in LFS"
-    what = f"{entry.path} is not the published file: it is {found}, promised are {entry.size} with {entry.sha256}"
-    hint = "do not use this hub before its owner has explained or repaired it"
-    return VerificationError("KY503", what, hint=hint, place=Place(where))

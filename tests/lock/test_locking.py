@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kernelyard import get_locked_kernel
 from kernelyard.errors import CheckError, EnvironmentProblemError, InputError, MissingError, VerificationError
 from kernelyard.formats.lock import KernelLock
 from kernelyard.hub.static import DirectoryReader, StaticHub
@@ -234,6 +236,13 @@ def test_a_folder_of_the_project_is_named_from_there(publish: Publish, project: 
     publish()
     root = project('[tool.kernelyard.dependencies]\n"org/gray" = { version = 1, hub = "../hub" }\n')
     assert locked(root).find("org/gray").hub == "../hub"
+    check_lock(root)
+    # A lock that is elsewhere names the folder from where it is.
+    (root / "kernelyard.toml").write_text('lockfile = "src/app/kernels.lock"\n')
+    assert locked(root).find("org/gray").hub == "../../../hub"
+    assert get_locked_kernel("org/gray", lockfile=root / "src/app").RELEASE == "1.0.0"
+    publish(release="1.1.0")
+    assert locked(root, upgrade=True).find("org/gray").release == "1.1.0"
 
 
 def test_a_withdrawn_release_is_told(publish: Publish, project: MakeProject, hub: Path) -> None:
@@ -389,7 +398,55 @@ def test_a_lock_of_the_kernels_package_is_converted_and_keeps_its_commits(
     (root / "kernels.lock").write_text(json.dumps([entry]))
     result = lock_project(root, Request())
     assert result.lock.find("org/gray").release == "2.0.0"
-    assert any("not what is declared" in note for note in result.notes)
+    assert any("which is not version 2" in note for note in result.notes)
+
+
+def test_what_others_need_keeps_its_commit_in_a_conversion_too(publish: Publish, project: MakeProject) -> None:
+    commits = {repo: publish(repo, release) for repo, release in (("org/common", "1.0.0"), ("org/other", "1.0.0"))}
+    commits["org/a"] = publish("org/a", needs=[{"repo-id": "org/common", "version": 1}])
+    entries = [
+        {"dependency": {"repo-id": repo, "version": 1}, "lock": {"commit": id_}} for repo, id_ in commits.items()
+    ]
+    root = project('[tool.kernels.dependencies]\n"org/a" = 1\n')
+    (root / "kernels.lock").write_text(json.dumps(entries))
+    publish("org/common", "1.1.0")
+    assert {kernel.repo: kernel.release for kernel in locked(root).kernels.values()} == {
+        "org/a": "1.0.0",
+        "org/common": "1.0.0",
+    }
+
+
+def test_a_change_of_the_declaration_alone_is_told_as_such(publish: Publish, project: MakeProject) -> None:
+    id_ = publish()
+    root = project(ONE)
+    locked(root)
+    project('[tool.kernelyard.dependencies]\n"org/gray" = "1.0.0"\n')
+    (change,) = lock_project(root, Request()).changes
+    assert str(change) == f"~ org/gray 1.0.0 ({id_[:12]}): its declaration, its needs or its variants"
+
+
+@pytest.mark.parametrize("failing", ["open", "replace"])
+def test_a_write_that_fails_leaves_the_old_lock_and_nothing_else(
+    publish: Publish, project: MakeProject, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    publish()
+    root = project(ONE)
+    locked(root)
+    before = (root / "kernels.lock").read_bytes()
+    publish(release="1.1.0")
+    real = getattr(Path, failing)
+
+    def fail(path: Path, *arguments: object, **named: object) -> object:
+        if path.name.startswith(".kernels.lock."):
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return real(path, *arguments, **named)
+
+    monkeypatch.setattr(Path, failing, fail)
+    with pytest.raises(EnvironmentProblemError) as caught:
+        locked(root, upgrade=True)
+    assert caught.value.code == "KY301"
+    assert (root / "kernels.lock").read_bytes() == before
+    assert sorted(path.name for path in root.iterdir()) == ["kernels.lock", "pyproject.toml"]
 
 
 def test_the_newer_format_of_the_kernels_package_is_written_with_what_others_need(

@@ -118,7 +118,8 @@ def test_a_lock_that_was_changed_gets_nothing(locked: Path, tmp_path: Path) -> N
     document = json.loads(text)
     files = document["kernels"]["org/gray"]["variants"]["torch-universal"]
     lock.write_text(text.replace(files["__init__.py"][7:71], "ab" * 32))
-    with pytest.raises(KERNEL_ERRORS):
+    # The hub has no such content.
+    with pytest.raises(EnvironmentProblemError, match=r"the hub lacks a file of this kernel, __init__\.py"):
         get_locked_kernel("org/gray", lockfile=locked)
     assert not list((tmp_path / "store/variants").iterdir() if (tmp_path / "store/variants").exists() else [])
     document["kernels"]["org/gray"]["variants"]["torch-more"] = files
@@ -126,9 +127,30 @@ def test_a_lock_that_was_changed_gets_nothing(locked: Path, tmp_path: Path) -> N
     with pytest.raises(VerificationError, match="the index has no variant torch-more") as caught:
         get_locked_kernel("org/gray", lockfile=locked)
     assert caught.value.code == "KY717"
+    index = json.loads(text)["kernels"]["org/gray"]["index"]
+    lock.write_text(text.replace(index, f"sha256:{'ab' * 32} 3"))
+    with pytest.raises(VerificationError, match="has another index for the revision that is locked") as caught:
+        get_locked_kernel("org/gray", lockfile=locked)
+    assert caught.value.code == "KY717"
 
 
-KERNEL_ERRORS = (VerificationError, EnvironmentProblemError)
+def test_what_a_policy_denies_is_denied_here_too(
+    publish: Publish, locked: Path, project: MakeProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish("org/blur")
+    assert get_locked_kernel("org/gray", lockfile=locked).RELEASE == "1.0.0"
+    monkeypatch.setattr("kernelyard.lock.use._answered", {})
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[trust]\ndeny = ["org/*"]\n')
+    monkeypatch.setenv("KERNELYARD_POLICY", str(policy))
+    for use in (get_locked_kernel, load_kernel):
+        with pytest.raises(VerificationError) as caught:
+            use("org/gray", lockfile=locked)
+        assert caught.value.code == "KY640"
+    root = project('[tool.kernelyard.dependencies]\n"org/blur" = 1\n')
+    with pytest.raises(VerificationError) as caught:
+        lock_project(root, Request(trust=True))
+    assert caught.value.code == "KY640"
 
 
 def test_a_hub_that_hands_out_something_else_gets_nowhere(locked: Path, hub: Path, tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ class Change:
 
     def __str__(self) -> str:
         sign = {"added": "+", "removed": "-", "changed": "~"}[self.kind]
+        if self.before == self.after:
+            return f"{sign} {self.key} {self.after}: its declaration, its needs or its variants"
         return f"{sign} {self.key} {' -> '.join(filter(None, (self.before, self.after)))}"
 
 

@@ -19,7 +19,7 @@ def pins_of(lock: KernelLock, format_: HistoricFormat, root: Path) -> tuple[Pin,
     Args:
         lock: Ours.
         format_: Theirs.
-        root: The folder of the project, from which relative hubs are meant.
+        root: The folder of the lock, from which relative hubs are meant.
 
     Raises:
         InputError: The format has digests that a kernel's hub does not tell (KY710).

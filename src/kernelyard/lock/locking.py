@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -61,7 +60,7 @@ def lock_project(root: Path, request: Request, *, format_: HistoricFormat | None
         else:
             from kernelyard.lock.historic import pins_of
 
-            content = write_historic(format_, pins_of(resolved.lock, format_, root))
+            content = write_historic(format_, pins_of(resolved.lock, format_, project.lockfile.parent))
         written = write_whole(project.lockfile, content)
         return Locked(project.lockfile, resolved.lock, changes(previous, resolved.lock), notes, written)
 
@@ -121,31 +120,20 @@ def newest_version(repo: str, hub: str | None, root: Path) -> int:
     return versions[-1]
 
 
-def _previous(project: Project) -> tuple[KernelLock | None, Mapping[str, Pin]]:
+def _previous(project: Project) -> tuple[KernelLock | None, tuple[Pin, ...]]:
     text = read_text(project.lockfile)
     if text is None or not is_historic(text):
-        return (None if text is None else KernelLock.from_json(text, path=shown(project.lockfile))), {}
-    return None, {pin.repo: pin for pin in _declared_pins(project, text)}
-
-
-def _declared_pins(project: Project, text: bytes) -> list[Pin]:
-    """Return the pins of what is declared; from 0.17 on a kernel that others need may stand there a second time."""
-    wanted = {one.repo: one.wanted for one in project.dependencies}
-    found: dict[str, Pin] = {}
-    for pin in read_historic(text, path=shown(project.lockfile))[1]:
-        want = wanted.get(pin.repo)
-        fits = want is not None and (pin.version, pin.revision) == (want.version, want.revision)
-        if fits or pin.repo not in found:
-            found[pin.repo] = pin
-    return list(found.values())
+        return (None if text is None else KernelLock.from_json(text, path=shown(project.lockfile))), ()
+    return None, read_historic(text, path=shown(project.lockfile))[1]
 
 
 def _historic_staleness(project: Project, text: bytes) -> tuple[str, ...]:
     """Compare what can be compared: those formats do not tell of releases."""
-    pins = {pin.repo: pin for pin in _declared_pins(project, text)}
+    pins = Request(pins=read_historic(text, path=shown(project.lockfile))[1])
     lines = []
     for dependency in project.dependencies:
-        pin, wanted = pins.get(dependency.repo), dependency.wanted
+        wanted = dependency.wanted
+        pin = pins.pin(dependency.repo, wanted)
         if pin is None:
             lines.append(f"+ {dependency.repo} {dependency.what} is declared, and not locked")
         elif wanted.version is not None and pin.version not in {None, wanted.version}:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelyard.errors import InputError
@@ -38,14 +38,20 @@ class Request:
         upgrade: Whether that is so for all.
         hub: Where kernels are that declare no hub; None for ``KERNELYARD_HUB``, then the Hugging Face Hub.
         trust: Consent to all kernels, beside those that are declared with ``trust``.
-        pins: Commits of a lock of the ``kernels`` package, which are kept.
+        pins: Of a lock of the ``kernels`` package, whose commits are kept.
     """
 
     update: Collection[str] = ()
     upgrade: bool = False
     hub: str | None = None
     trust: bool = False
-    pins: Mapping[str, Pin] = field(default_factory=dict)
+    pins: tuple[Pin, ...] = ()
+
+    def pin(self, repo: str, wanted: Wanted) -> Pin | None:
+        """Return the pin of what is asked for: the very question, or else the first of that kernel."""
+        own = [pin for pin in self.pins if pin.repo == repo]
+        asked = (wanted.version, wanted.revision)
+        return next((pin for pin in own if (pin.version, pin.revision) == asked), own[0] if own else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +104,15 @@ def hub_at(location: str, root: Path) -> Hub:
 
     Args:
         location: An address, or a folder; a relative one is meant from ``root``.
-        root: The folder of the project, or of the lock.
+        root: The folder of the lock; for a declaration, that of the project.
 
     Raises:
         InputError, EnvironmentProblemError: As :func:`open_hub` does.
     """
-    return open_hub(location if "://" in location else root / Path(location).expanduser())
+    if "://" in location:
+        return open_hub(location)
+    # By its text, as the path was made: the folder of a lock need not be there yet.
+    return open_hub(Path(os.path.normpath(root / Path(location).expanduser())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,14 +170,18 @@ class _Resolution:
         if kept is not None:
             return _entry(replace(kept, declared=declared), trusted=trusted)
         hub, repo, wanted = self._hub_of(dependency), dependency.repo, dependency.wanted
-        pinned = self.request.pins.get(repo) if not self._is_updated(repo) else None
+        return self._pinned(hub, repo, wanted, declared, trusted=trusted)
+
+    def _pinned(self, hub: str, repo: str, wanted: Wanted, declared: Dependency | None, *, trusted: bool) -> _Entry:
+        """Return what a lock of the `kernels` package has, if that is what is asked for; else what the hub has."""
+        pinned = self.request.pin(repo, wanted) if not self._is_updated(repo) else None
         if pinned is not None:
             entry = self._ask(hub, repo, Wanted(revision=pinned.commit), declared, trusted=trusted)
             asked = Wanted(revision=pinned.revision) if pinned.revision is not None else wanted
             if _satisfies(entry.kernel, wanted, asked):
                 return entry
             what = f"version {entry.kernel.version}, release {entry.kernel.release or 'none'}"
-            self.notes.append(f"{repo} was locked at {pinned.commit[:12]} ({what}), which is not what is declared")
+            self.notes.append(f"{repo} was locked at {pinned.commit[:12]} ({what}), which is not {wanted}")
         return self._ask(hub, repo, wanted, declared, trusted=trusted)
 
     def _need(self, parent: _Entry, repo: str, wanted: Wanted, entries: Mapping[str, _Entry]) -> _Entry:
@@ -187,7 +200,7 @@ class _Resolution:
                     return _entry(kernel, trusted=parent.trusted)
         question = hub, repo, wanted
         if question not in self._needed:
-            self._needed[question] = self._ask(hub, repo, wanted, None, trusted=parent.trusted)
+            self._needed[question] = self._pinned(hub, repo, wanted, None, trusted=parent.trusted)
         return self._needed[question]
 
     def _asked(self, parent: str, key: str, wanted: Wanted) -> Wanted:
@@ -216,7 +229,16 @@ class _Resolution:
         return self.request.upgrade or repo in self.request.update
 
     def _hub_of(self, dependency: Dependency) -> str:
-        return dependency.hub if dependency.hub is not None else self._default_hub()
+        """Return the name in the lock of a kernel's hub: where it is a folder, from that of the lock."""
+        if dependency.hub is None:
+            return self._default_hub()
+        if "://" in dependency.hub:
+            return dependency.hub
+        folder = Path(dependency.hub).expanduser()
+        return dependency.hub if folder.is_absolute() else self._from_lock(self.project.root / folder)
+
+    def _from_lock(self, folder: Path) -> str:
+        return Path(os.path.relpath(folder, self.project.lockfile.parent)).as_posix()
 
     def _default_hub(self) -> str:
         """Return the name in the lock of the hub of kernels that declare none."""
@@ -226,13 +248,13 @@ class _Resolution:
             source = open_hub(self.request.hub)
             name = HUGGING_FACE if isinstance(source, HuggingFaceHub) else source.location
             if "://" not in name and Path(name).is_relative_to(self.project.root):
-                name = os.path.relpath(name, self.project.root)
+                name = self._from_lock(Path(name))
             self._default = name
         return self._default
 
     def _source(self, hub: str) -> Hub:
         if hub not in self._sources:
-            self._sources[hub] = hub_at(hub, self.project.root)
+            self._sources[hub] = hub_at(hub, self.project.lockfile.parent)
         return self._sources[hub]
 
 

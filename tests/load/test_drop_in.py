@@ -299,3 +299,19 @@ def test_what_a_hub_tells_of_a_variant_only_late_counts_as_well(hugging_face: Hu
     assert not kernels.has_kernel("org/gray", version=1)
     # Before anything large is fetched.
     assert not [line for line in hugging_face.requests if "large.bin" in line]
+
+
+@pytest.mark.parametrize("newest", ["torch-universal", "torch-xpu"])
+def test_a_newer_version_that_would_run_is_suggested(
+    newest: str, hub: Path, make_variant: MakeVariant, publish: Callable[..., str]
+) -> None:
+    for version, name in ((1, "torch-tpu"), (2, "torch-npu"), (10, newest)):
+        backend = {"torch-tpu": "tpu", "torch-npu": "cann", "torch-xpu": "xpu"}.get(name, "cpu")
+        build = make_variant(f"v{version}", name=name, backend=backend, version=version).parent
+        publish(build, "org/other", f"v{version}")
+    for call in (kernels.get_kernel, kernels.install_kernel):
+        with pytest.raises(FileNotFoundError) as caught:
+            call("org/other", version=1, hub=hub)
+        assert isinstance(caught.value, KernelyardError)
+        assert ("or ask for version 10" in caught.value.hint) is (newest == "torch-universal")
+        assert "version 2" not in caught.value.hint

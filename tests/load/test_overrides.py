@@ -166,6 +166,7 @@ def test_a_policy_forbids_folders(make_variant: MakeVariant, tmp_path: Path, mon
     monkeypatch.setenv("LOCAL_KERNELS", f"org/gray={make_variant()}")
     (tmp_path / "policy.toml").write_text("[trust]\nlocal = false\n")
     monkeypatch.setenv("KERNELYARD_POLICY", str(tmp_path / "policy.toml"))
-    with pytest.raises(VerificationError) as caught:
-        get_kernel("org/gray", version=1, trust_remote_code=True)
-    assert caught.value.code == "KY643"
+    for call in (get_kernel, has_kernel, get_kernel_variants):
+        with pytest.raises(VerificationError) as caught:
+            call("org/gray", version=1, trust_remote_code=True)
+        assert caught.value.code == "KY643"

@@ -6,6 +6,7 @@ import logging
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -30,9 +31,10 @@ from kernelyard.load.loaded import RepoInfo, load_tree
 from kernelyard.load.overrides import VARIABLE, local_override
 from kernelyard.load.redirect import Redirect, known_redirect, redirect_at, redirect_of
 from kernelyard.load.remembered import freshness
-from kernelyard.load.resolve import Choice, OfflineError, Terms, at, best, resolve
+from kernelyard.load.resolve import Choice, OfflineError, Terms, at, best, judged, resolve
 from kernelyard.load.rules import Verdict
 from kernelyard.load.trust import check_consent, check_evidence, check_local, check_variant
+from kernelyard.load.unusable import is_refusal
 from kernelyard.load.verified import VerifiedTree, content_key
 from kernelyard.store import Store, absolute_path
 
@@ -78,7 +80,8 @@ def load(request: Request) -> ModuleType:
     folder = folder_for(request)
     if folder is not None:
         return load_from(folder, request)
-    return first_success(_attempts(request, _load))
+    with _suggesting_a_newer_version(request):
+        return first_success(_attempts(request, _load))
 
 
 def load_from(folder: str | Path, request: Request) -> ModuleType:
@@ -90,7 +93,8 @@ def load_from(folder: str | Path, request: Request) -> ModuleType:
 
 def install(request: Request) -> Path:
     """Return the folder of a kernel in the store, where it and the kernels that it needs are from now on."""
-    return first_success(_attempts(request, _install))
+    with _suggesting_a_newer_version(request):
+        return first_success(_attempts(request, _install))
 
 
 def folder_for(request: Request) -> Path | None:
@@ -98,6 +102,7 @@ def folder_for(request: Request) -> Path | None:
     folder = local_override(request.repo)
     if folder is None:
         return None
+    check_local(folder, request.repo)
     _tell_once(f"{request.repo} is taken from {folder}, as {VARIABLE} says", logging.INFO)
     wanted = request.wanted.version
     found = find_folder(folder)
@@ -207,6 +212,35 @@ def _fetched(request: Request, source: Hub, found: Revision, verdict: Verdict) -
     metadata = metadata_of(tree, entry, found.index)
     described = Metadata.of(metadata, path=str(tree.root / "metadata.json"))
     return tree, described, request.chain.with_(_key(found, entry.name), at(found))
+
+
+@contextmanager
+def _suggesting_a_newer_version(request: Request) -> Iterator[None]:
+    """Say in the error for a version that has no variant for this machine whether the newest version has one."""
+    try:
+        yield
+    except MissingError as error:
+        # It may be of a kernel that this one needs.
+        is_own = is_refusal(error) and error.what.startswith(f"{request.repo} ")
+        newest = _newest_that_fits(request) if is_own else None
+        if newest is not None:
+            error.hint += f"; or ask for version {newest}, which has a variant that runs here"
+        raise
+
+
+def _newest_that_fits(request: Request) -> int | None:
+    if request.wanted.version is None:
+        return None
+    source = open_hub(request.hub)
+    try:
+        newest = max(source.refs(request.repo).versions, default=0)
+        if newest <= request.wanted.version:
+            return None
+        found = source.resolve(request.repo, version=newest)
+        return newest if any(one.usable for one in judged(found.index.variants, request.terms)) else None
+    except KernelyardError:
+        # It was to help: what went wrong first is what is told.
+        return None
 
 
 def _needed(request: Request, metadata: Metadata, chain: Chain) -> Mapping[KernelDependency, ModuleType]:

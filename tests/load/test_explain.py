@@ -174,21 +174,23 @@ def test_what_a_hub_does_not_list_is_read_until_the_best_variant_stands(
     hugging_face: hugging_face_server.Hub, make_variant: MakeVariant
 ) -> None:
     files: dict[str, bytes] = {}
-    for name in ("torch-cpu", "torch-universal", "torch-xpu"):
+    best = "tvm-ffi01-cpu-x86_64-linux"
+    for name in ("torch-cpu", "torch-universal", "torch-xpu", best):
         folder = make_variant(name=name)
         metadata = json.loads((folder / "metadata.json").read_bytes())
-        metadata["python-depends"] = ["helion"] if name == "torch-cpu" else []
+        metadata["python-depends"] = ["helion"] if name == best else []
         (folder / "metadata.json").write_text(json.dumps(metadata))
         files |= {f"build/{name}/{path.name}": path.read_bytes() for path in folder.iterdir()}
     hugging_face.make("org/gray").put("v1", files)
-    system = replace(describe_system(), packages=(), gpus=(), torch=None)
+    system = replace(describe_system(), cpu="x86_64", os="linux", packages=(), gpus=(), torch=None, tvm_ffi="0.1.9")
     explained = explain_kernel("org/gray", system)
     assert [(one.variant, one.usable) for one in explained.verdicts] == [
+        ("torch-cpu", True),
         ("torch-universal", True),
-        ("torch-cpu", False),
+        (best, False),
         ("torch-xpu", False),
     ]
-    assert "helion is not installed" in explained.verdicts[1].reason
+    assert "helion is not installed" in explained.verdicts[2].reason
     assert not any("torch-xpu" in line for line in hugging_face.requests)
 
 

@@ -6,6 +6,7 @@ the lock of a project in which nothing has changed is made without a network, an
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Collection, Mapping
@@ -23,6 +24,7 @@ from kernelyard.lock.project import Project
 
 __all__ = ["Request", "Resolved", "hub_at", "keepable", "lock_kernels"]
 
+_logger = logging.getLogger("kernelyard.lock")
 #: The Hugging Face Hub, whose endpoint is each user's own setting.
 HUGGING_FACE = "hf://"
 _KERNELS_AT_ONCE = 8
@@ -214,6 +216,8 @@ class _Resolution:
 
         source = self._source(hub)
         check_consent(source, repo, trusted)
+        if not source.is_local:
+            _logger.info("asking %s for %s", source.location, repo)
         pinned: Pinned = pin(source, hub, repo, wanted, declared)
         if pinned.withdrawn is not None:
             why = f": {pinned.withdrawn}" if pinned.withdrawn else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import stat
 import uuid
@@ -11,9 +12,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kernelyard.errors import KernelyardError
-from kernelyard.store import Store, writing
+from kernelyard.store import Store, make_folder, writing
 
 __all__ = ["one_at_a_time", "write_whole"]
+
+_logger = logging.getLogger("kernelyard.lock")
 
 
 def write_whole(path: Path, content: bytes) -> bool:
@@ -49,20 +52,21 @@ def write_whole(path: Path, content: bytes) -> bool:
 @contextmanager
 def one_at_a_time(path: Path) -> Iterator[None]:
     """Let only one process at a time read and write a project. Where there are no locks, the last writer wins."""
-    from filelock import FileLock
+    from kernelyard.store.locks import alone
 
     name = hashlib.sha256(os.path.realpath(path).encode("utf-8", "surrogateescape")).hexdigest()[:32]
-    lock = None
-    with suppress(OSError, KernelyardError, NotImplementedError):
-        folder = Store.default().root / "locks"
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / f"project-{name}")
-        lock.acquire()
     try:
+        folder = Store.default().root / "locks"
+        make_folder(folder)
+    except (OSError, KernelyardError):
         yield
-    finally:
-        if lock is not None:
-            lock.release()
+        return
+
+    def tell() -> None:
+        _logger.info("another process is at work on %s; waiting for it", path)
+
+    with alone(folder / f"project-{name}", until=lambda: False, waiting=tell):
+        yield
 
 
 def _sync_folder(folder: Path) -> None:

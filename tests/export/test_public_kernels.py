@@ -14,7 +14,7 @@ from kernelyard.hub.hugging_face import HuggingFaceHub
 from kernelyard.hub.static import DirectoryReader, StaticHub
 from tests.export.conftest import Environment
 from tests.hub import hugging_face_server
-from tests.hub.public_kernels import EXAMPLES, written
+from tests.hub.public_kernels import EXAMPLES, LAYERS, RELU, Example, written
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
@@ -83,3 +83,22 @@ def test_twelve_public_kernels_become_wheels_that_pip_installs(
         result, file = answers[example.name.replace("-", "_")]
         assert result == list(example.result)
         assert file.startswith(str(environment_of_its_own.packages))
+
+
+def test_modules_that_a_kernel_names_from_the_top_are_found_where_it_is_installed(
+    tmp_path: Path, environment_of_its_own: Environment
+) -> None:
+    """A loader imports a kernel under its id, so that such imports fail there; as a package it has the name."""
+    wheels = []
+    for nested in (False, True):
+        name = f"relu-absolute-{'nested' if nested else 'flat'}"
+        package = name.replace("-", "_")
+        body = f"import {package}.layers\nfrom {package}.layers import ReLU\n\nrun = ReLU()\n"
+        build = written(Example(name, body, RELU, files=LAYERS, nested=nested), "0", tmp_path / name)
+        found = build.resolve(f"org/{name}", version=1)
+        made = convert(build, found, selected(found.index, ()), tmp_path / "dist")
+        wheels.append(made.converted[0].wheel.path)
+    environment_of_its_own.pip("install", "--no-index", *wheels)
+    names = ["relu_absolute_flat", "relu_absolute_nested"]
+    answers = json.loads(environment_of_its_own.run(f"NAMES = {names!r}\n{RUN}"))
+    assert [answers[name][0] for name in names] == [list(RELU), list(RELU)]

@@ -315,3 +315,22 @@ def test_a_newer_version_that_would_run_is_suggested(
         assert isinstance(caught.value, KernelyardError)
         assert ("or ask for version 10" in caught.value.hint) is (newest == "torch-universal")
         assert "version 2" not in caught.value.hint
+
+
+def test_nothing_happens_when_it_is_imported(tmp_path: Path) -> None:
+    # Every name is asked for, and what Python itself reports of connections, processes, and opened libraries is kept.
+    program = """
+import sys
+seen = []
+wanted = ("socket.", "subprocess.", "os.system", "os.posix_spawn", "os.fork", "ctypes.dlopen", "urllib.", "tempfile.")
+# To import ctypes opens the program itself, whose name is None.
+sys.addaudithook(lambda event, said: seen.append(event) if event.startswith(wanted) and said[:1] != (None,) else None)
+import kernelyard
+for name in kernelyard.__all__:
+    getattr(kernelyard, name)
+print(seen, kernelyard.get_loaded_kernels(), "torch" in sys.modules, "huggingface_hub" in sys.modules)
+"""
+    environment = {**os.environ, "HOME": str(tmp_path), "KERNELYARD_CACHE": str(tmp_path / "store")}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout == "[] [] False False\n"
+    assert list(tmp_path.iterdir()) == []

@@ -249,3 +249,17 @@ def test_a_hub_in_a_folder_is_looked_at_each_time(tmp_path: Path, make_variant: 
     for number in (1, 2):
         publish(make_variant(f"b{number}", files={"__init__.py": f"number = {number}\n"}).parent)
         assert load().number == number
+
+
+def test_no_link_is_needed_anywhere(
+    tmp_path: Path, make_variant: MakeVariant, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        # As Windows does where the user has not the privilege.
+        raise OSError(22, "A required privilege is not held by the client")
+
+    for name in ("symlink", "link"):
+        monkeypatch.setattr(f"os.{name}", refuse)
+    publish(make_variant().parent)
+    assert get_kernel("org/gray", version=1, hub=tmp_path / "hub").twice(1) == 2
+    assert [path for path in (tmp_path / "store").rglob("*") if path.is_symlink()] == []

@@ -315,6 +315,56 @@ def test_a_host_that_answers_nonsense_or_nothing_is_told(git_host: Host) -> None
     assert caught.value.code == "KY502"
 
 
+def passing(host: Host, answer: Callable[[Handler], None], times: int = 2) -> Callable[[Handler], None]:
+    """Return trouble that ends after some times."""
+    left = [times]
+
+    def answered(handler: Handler) -> None:
+        left[0] -= 1
+        if not left[0]:
+            host.troubles.clear()
+        answer(handler)
+
+    return answered
+
+
+def cut(handler: Handler) -> None:
+    handler.body()
+    handler.send_response(200)
+    handler.send_header("Content-Length", "100000")
+    handler.end_headers()
+    handler.wfile.write(b"00")
+    handler.close_connection = True
+
+
+def busy(handler: Handler) -> None:
+    handler.body()
+    handler.reply(429, Retry_After="0")
+
+
+@pytest.mark.parametrize("trouble", [busy, cut, Handler.fail])
+@pytest.mark.parametrize("what", ["/info/refs", "POST .*/git-upload-pack", r"GET .*/info/lfs/"])
+def test_trouble_that_passes_is_waited_for(
+    git_host: Host, built: Make, tmp_path: Path, trouble: Callable[[Handler], None], what: str
+) -> None:
+    git_host.make(REPO)
+    writer(git_host).publish(built("one"))
+    shutil.rmtree(tmp_path / "store")
+    git_host.troubles.append((what, passing(git_host, trouble)))
+    assert fetch(stranger(git_host), tmp_path / "out", version=1)["__init__.py"] == b"text = 'one'\n"
+    assert git_host.troubles == []
+
+
+@pytest.mark.parametrize("trouble", [busy, cut, Handler.fail])
+def test_trouble_that_stays_is_told_after_some_tries(git_host: Host, trouble: Callable[[Handler], None]) -> None:
+    git_host.make(REPO)
+    git_host.troubles.append(("", trouble))
+    with pytest.raises(EnvironmentProblemError) as caught:
+        stranger(git_host).resolve(REPO, version=1)
+    assert (caught.value.code, caught.value.exit_code) == ("KY502", 3)
+    assert len(git_host.requests) == 4
+
+
 def test_a_certificate_that_nobody_vouches_for_is_refused(git_host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     git_host.make(REPO)
     monkeypatch.setenv("GIT_SSL_CAINFO", "/etc/ssl/certs/ca-certificates.crt")

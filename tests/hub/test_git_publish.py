@@ -174,6 +174,37 @@ def test_a_new_state_keeps_what_others_have_put_beside_it_and_takes_away_what_is
     assert git(work, "check-attr", "filter", "build/torch-cpu/x.py").endswith(": unspecified")
 
 
+def test_variants_of_other_tools_stay_and_get_into_the_index(
+    hub: GitHub, built: Make, repository: Path, tmp_path: Path
+) -> None:
+    theirs = built("theirs", large=False, files={"large.txt": b"x\n" * 200_000, "lib.so": b"\0plain"})
+    git(tmp_path, "init", "--quiet", "--bare", str(repository))
+    git(tmp_path / "builds/theirs", "init", "--quiet", "--initial-branch=v1")
+    for name in ("torch-cpu", "torch-cuda"):
+        (tmp_path / "builds/theirs/build").mkdir(exist_ok=True)
+        (tmp_path / "builds/theirs" / name).rename(tmp_path / "builds/theirs/build" / name)
+    git(tmp_path / "builds/theirs", "add", "--all")
+    git(tmp_path / "builds/theirs", "commit", "--quiet", "-m", "by other tools")
+    git(tmp_path / "builds/theirs", "push", "--quiet", str(repository), "v1")
+    base = hub.head(REPO, "v1")
+    assert base is not None
+    assert base.document is None
+    kept = hub.variant(base, "torch-cuda")
+    assert kept.files == theirs.index.variants[1].files
+    new = built("new", backends=("cpu",), large=False)
+    index = replace(new.index, variants=(*new.index.variants, kept))
+    done = GitHub(hub.place).publish(replace(new, index=index, expected=base.id))
+    found = GitHub(hub.place).resolve(REPO, version=1)
+    assert (found.id, found.document) == (done.revision.id, index.to_json())
+    hub.fetch_files(found, "torch-cuda", kept.files, tmp_path / "out")
+    assert (tmp_path / "out/large.txt").read_bytes() == b"x\n" * 200_000
+    assert (tmp_path / "out/lib.so").read_bytes() == b"\0plain"
+    # It is as it was: not in LFS, whatever its name.
+    git(tmp_path, "clone", "--quiet", "--branch", "v1", f"file://{repository}", "clone")
+    assert git(tmp_path / "clone", "check-attr", "filter", "build/torch-cuda/lib.so").endswith(": unspecified")
+    assert git(tmp_path / "clone", "check-attr", "filter", "build/torch-cuda/other.so").endswith(": lfs")
+
+
 def test_of_publishers_at_once_one_wins_and_the_others_are_told_and_can_try_again(
     built: Make, hub: GitHub, tmp_path: Path
 ) -> None:

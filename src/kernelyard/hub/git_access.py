@@ -10,12 +10,14 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from kernelyard.errors import EnvironmentProblemError, InputError, KernelyardError, MissingError, Place
+from kernelyard.hub import http
 from kernelyard.hub.git_program import run_git
 from kernelyard.hub.http import without_password
 from kernelyard.hub.offline import offline_variable
@@ -46,6 +48,14 @@ _HELPER = f"""!f() {{
 _ASIDE = ("warning:", "hint:", "Downloading", "Uploading", "Errors logged")
 #: What git says where a repository is not there. A host may say so too of one that may not be seen.
 _NOT_THERE = re.compile(r"does not appear to be a git repository|repository .*not found|No such remote", re.IGNORECASE)
+#: Commands that change nothing on the host, and trouble that may be over a moment later.
+_READING = frozenset({"ls-remote", "fetch"})
+_PASSING = re.compile(
+    r"returned error: (408|425|429|500|502|503|504)|RPC failed|early EOF|unexpected disconnect|connection reset"
+    r"|empty reply|connection timed out|remote end hung up|expected flush after|transfer closed"
+    r"|recv (failure|error)|SSL_read|unexpected eof",
+    re.IGNORECASE,
+)
 _REFUSED = re.compile(
     r"could not read (username|password)|authentication failed|permission (to .*)?denied|terminal prompts disabled"
     r"|host key verification failed|returned error: (401|403)|authorization error|authentication required"
@@ -191,8 +201,13 @@ class GitPlace:
         with tempfile.TemporaryDirectory() as empty:
             if self.login is not None:
                 also |= {_USER: self.login[0], _PASSWORD: self.login[1] or "", _REFUSED_FILE: f"{empty}/refused"}
-            try:
+
+            def once() -> bytes:
                 return run_git(*arguments, stdin=stdin, config=config, also=also, cwd=cwd or folder, silent=silent)
+
+            try:
+                # What is only read can be asked for again; of a push nobody knows how far it came.
+                return _patiently(once) if arguments[0] in _READING else once()
             except subprocess.CalledProcessError as error:
                 failure = self.trouble(repo, error.stderr.decode("utf-8", "replace"))
                 raise failure from error
@@ -246,6 +261,21 @@ class GitPlace:
                 # The empty one takes away those of the user's, who has named another login.
                 config += [(f"{host}.helper", ""), (f"{host}.helper", _HELPER)]
         return config
+
+
+def _patiently(ask: Callable[[], bytes]) -> bytes:
+    """Return what git says, if need be after trouble that passes."""
+    patience = http.PATIENCE
+    for number in range(patience.tries - 1):
+        try:
+            answer = ask()
+        except subprocess.CalledProcessError as error:
+            if not _PASSING.search(error.stderr.decode("utf-8", "replace")):
+                raise
+            time.sleep(patience.first_wait_s * 2**number)
+            continue
+        return answer
+    return ask()
 
 
 def said_by_git(error: KernelyardError) -> str:

@@ -3,10 +3,12 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
@@ -65,6 +67,8 @@ class Publish:
         needs: list[dict[str, object]] | None = None,
         version: int | None = None,
         branch: str | None = None,
+        digest: bool = False,
+        false_digest_of: str = "",
     ) -> str:
         """Publish a state and answer its id; the kernel says `NAME` and `RELEASE`, or is what `source` says."""
         name = repo.partition("/")[2]
@@ -78,6 +82,11 @@ class Publish:
             id_ = f"_{name}_{build.name.replace('-', '_')}_{variant.replace('-', '_')}"
             metadata = {"name": name, "id": id_, "version": major, "license": "MIT", "python-depends": []}
             metadata |= {"kernel-depends": needs or [], "backend": {"type": backend}}
+            if digest:
+                files = {path.name: path.read_bytes() for path in folder.iterdir()}
+                files |= {false_digest_of: b"something else"} if false_digest_of else {}
+                table = {name: b64encode(sha256(content).digest()).decode() for name, content in files.items()}
+                metadata["digest"] = {"algorithm": "sha256", "files": table}
             (folder / "metadata.json").write_text(json.dumps(metadata))
         folder_hub = FolderHub.find(build)
         assert folder_hub is not None

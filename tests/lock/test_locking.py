@@ -187,6 +187,19 @@ def test_what_nothing_needs_any_more_goes(publish: Publish, project: MakeProject
     assert list(locked(root, update={"org/a"}).kernels) == ["org/a"]
 
 
+def test_bytes_that_are_not_what_their_publisher_has_digested_are_not_locked(
+    publish: Publish, project: MakeProject
+) -> None:
+    root = project(ONE)
+    publish(release="1.0.0", digest=True)
+    assert releases(root) == {"org/gray": "1.0.0"}
+    publish(release="1.1.0", digest=True, false_digest_of="__init__.py")
+    with pytest.raises(VerificationError, match=r"torch-universal/__init__\.py is not what the digest") as caught:
+        locked(root, upgrade=True)
+    assert caught.value.code == "KY503"
+    assert releases(root) == {"org/gray": "1.0.0"}
+
+
 def test_kernels_that_need_each_other_are_locked_once(publish: Publish, project: MakeProject) -> None:
     publish("org/a", needs=[{"repo-id": "org/b", "version": 1}])
     publish("org/b", needs=[{"repo-id": "org/a", "version": 1}])
@@ -351,6 +364,35 @@ def test_two_branches_that_add_a_kernel_each_are_merged_by_git(
     text = (root / "kernels.lock").read_bytes()
     assert KernelLock.from_json(text, path="x").to_json() == text
     assert len(KernelLock.from_json(text, path="x").kernels) == 4
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="there is no git here")
+def test_what_git_cannot_merge_is_whole_again_after_the_hint(publish: Publish, project: MakeProject) -> None:
+    names = ["org/c", "org/e", "org/f"]
+    for repo in names:
+        publish(repo)
+
+    def declare(*repos: str) -> Path:
+        return project("[tool.kernelyard.dependencies]\n" + "".join(f'"{repo}" = 1\n' for repo in repos))
+
+    root = declare("org/c")
+    locked(root)
+    git(root, "init", "-q", "-b", "main")
+    git(root, "add", ".")
+    git(root, "commit", "-qm", "start")
+    for name in names[1:]:
+        git(root, "checkout", "-qb", name[-1], "main")
+        declare("org/c", name)
+        locked(root)
+        git(root, "commit", "-qam", name)
+    assert git(root, "merge", "-q", "e").returncode != 0
+    declare(*names)
+    with pytest.raises(InputError, match="a merge of two sides was not finished") as caught:
+        locked(root)
+    assert "git checkout --ours kernels.lock" in caught.value.hint
+    assert git(root, "checkout", "--ours", "kernels.lock").returncode == 0
+    assert list(locked(root).kernels) == names
+    check_lock(root)
 
 
 def test_two_at_once_leave_a_whole_lock(publish: Publish, project: MakeProject) -> None:

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -28,11 +29,22 @@ def installed_lock(root: Path, file: Path) -> tuple[str, bytes] | None:
         root: The folder of installed packages, or the archive, that the file is in.
         file: The file.
     """
-    inside = file.relative_to(root).as_posix()
-    for metadata in _metadata_with_lock(root):
-        if inside in _recorded(metadata):
-            return str(metadata / LOCK_FILE), (metadata / LOCK_FILE).read_bytes()
-    return None
+    try:
+        changed = root.stat().st_mtime_ns
+    except OSError:
+        return None
+    metadata = _owner(root, file.relative_to(root).as_posix(), changed)
+    return None if metadata is None else (str(metadata / LOCK_FILE), (metadata / LOCK_FILE).read_bytes())
+
+
+@lru_cache(maxsize=256)
+def _owner(root: Path, inside: str, changed: int) -> Any:
+    """Return the metadata with a lock of what has installed a file; None where there is none.
+
+    To look into hundreds of folders takes milliseconds, and a kernel may be asked for in every call of a function.
+    """
+    del changed  # installing something changes the folder, and so the question
+    return next((metadata for metadata in _metadata_with_lock(root) if inside in _recorded(metadata)), None)
 
 
 def editable_lock(file: Path) -> tuple[str, bytes] | None:

@@ -10,15 +10,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
-from kernelyard.errors import InputError, MissingError
+from kernelyard.errors import InputError, MissingError, Place, VerificationError
 from kernelyard.formats.dependencies import Dependency
-from kernelyard.formats.fields import parse_json_object
+from kernelyard.formats.digest import UNHASHED, base64_of_hex
+from kernelyard.formats.fields import Fields, parse_json_object
 from kernelyard.formats.index import VariantEntry
 from kernelyard.formats.lock import LockedKernel
 from kernelyard.formats.wanted import Wanted, newest_first
 from kernelyard.hub import Hub, Revision
 
-__all__ = ["Pinned", "depends_of", "mapped", "pin"]
+__all__ = ["Pinned", "mapped", "pin"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -102,21 +103,41 @@ def _needs(source: Hub, found: Revision, entries: list[VariantEntry]) -> Iterabl
                 return ()
             destination = Path(folder, entry.name)
             source.fetch_file(found, entry.name, file, destination)
-            return depends_of(destination.read_bytes(), path=f"metadata.json of {entry.name} of {found.repo}")
+            fields = parse_json_object(
+                destination.read_bytes(), code="KY212", path=f"metadata.json of {entry.name} of {found.repo}"
+            )
+            _check_digest(entry, fields)
+            return _depends(fields)
 
         for needs in mapped(read, entries, at_once=1 if source.is_local else _AT_ONCE):
             yield from needs
 
 
-def depends_of(text: bytes, *, path: str) -> tuple[tuple[str, Wanted], ...]:
+def _check_digest(entry: VariantEntry, fields: Fields) -> None:
+    """Refuse to write down bytes that are not those that their publisher has signed for.
+
+    Raises:
+        VerificationError: The digest in the ``metadata.json`` is of other files (KY503).
+    """
+    digest = fields.members.get("digest")
+    if not isinstance(digest, dict) or digest.get("algorithm") != "sha256":
+        return
+    expected = {file.path: base64_of_hex(file.sha256) for file in entry.files if file.path not in UNHASHED}
+    said = digest.get("files")
+    if said == expected:
+        return
+    said = said if isinstance(said, dict) else {}
+    wrong = min(path for path in {*expected, *said} if expected.get(path) != said.get(path))
+    what = f"{entry.name}/{wrong} is not what the digest in the variant's metadata.json says"
+    raise VerificationError("KY503", what, hint="tell the owner of the kernel", place=Place(fields.path))
+
+
+def _depends(fields: Fields) -> tuple[tuple[str, Wanted], ...]:
     """Return the kernels that a ``metadata.json`` names in ``kernel-depends``.
 
     Raises:
         InputError: It is malformed (KY212).
     """
-    if b'"kernel-depends"' not in text:
-        return ()
-    fields = parse_json_object(text, code="KY212", path=path)
     if fields.members.get("kernel-depends") is None:
         return ()
     found = []

@@ -34,7 +34,7 @@ def facts(name: str) -> Facts:
 
 
 def version(name: str, release: str | None) -> str:
-    return wheel_version(Index("gray", 1, "MIT", ()), REVISION, release, VariantName.parse(name))
+    return wheel_version(1, REVISION, release, VariantName.parse(name))
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def rendered(metadata: Metadata) -> dict[str, list[str]]:
         variant="torch-cuda",
         revision="org/gray",
         metadata=metadata,
-        python=Version("3.9"),
+        requires_python=">=3.9",
         requires=(),
         licences=("LICENSE",),
     ).decode()

@@ -67,7 +67,7 @@ def render_metadata(
     variant: str,
     revision: str,
     metadata: Metadata,
-    python: Version,
+    requires_python: str,
     requires: Sequence[str],
     licences: Iterable[str],
 ) -> bytes:
@@ -80,7 +80,7 @@ def render_metadata(
         variant: Name of the variant.
         revision: Where it comes from, for people.
         metadata: What the variant says of itself.
-        python: The oldest Python.
+        requires_python: A specifier.
         requires: Of :func:`required_packages`.
         licences: Paths of licence files below ``licenses``.
     """
@@ -99,7 +99,7 @@ def render_metadata(
             # Other forms of addresses, as git has them, are none for people who read a package's page.
             if address is not None and address.startswith(("https://", "http://"))
         ),
-        ("Requires-Python", f">={python}"),
+        ("Requires-Python", requires_python),
         *(("Requires-Dist", requirement) for requirement in requires),
         ("Description-Content-Type", "text/markdown"),
     ]

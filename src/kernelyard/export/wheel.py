@@ -9,7 +9,7 @@ import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -114,31 +114,26 @@ def wheel_of(
             its index (KY602).
         EnvironmentProblemError: The folder cannot be written.
     """
-    name = _variant_name(entry)
     metadata = metadata_of(tree, entry, index)
     _refuse_dependencies(metadata, Place(str(tree.root / "metadata.json")))
-    distribution = distribution_name(index, distribution)
     package, prefix = _package(tree, metadata)
-    evidence = gather(tree.root, name=entry.name)
-    facts = found_facts(evidence, entry.facts) if evidence.libraries else entry.facts
-    version = wheel_version(index, origin.revision, origin.release, name)
-    tags, requires = tags_of(evidence, name, entry.facts), required_packages(facts)
-    python = facts.python or OLDEST_PYTHON
+    wheel = _described(
+        tree, entry, origin, distribution=distribution_name(index, distribution), package=package, folder=destination
+    )
     found = {**(licences or {}), **licence_files(tree, prefix)}
-    stem = f"{re.sub(r'[-_.]+', '_', distribution).lower()}-{version}"
     information = {
         "METADATA": render_metadata(
-            distribution=distribution,
-            version=version,
+            distribution=wheel.distribution,
+            version=wheel.version,
             package=package,
             variant=entry.name,
             revision=str(origin),
             metadata=metadata,
-            python=python,
-            requires=requires,
+            requires_python=wheel.requires_python,
+            requires=wheel.requires,
             licences=sorted(found),
         ),
-        "WHEEL": _wheel_file(tags),
+        "WHEEL": _wheel_file(wheel.tags),
         **{f"licenses/{path}": content for path, content in found.items()},
         f"{INFORMATION}/provenance.json": _provenance(entry, origin, package, nested=bool(prefix)),
         **{f"{INFORMATION}/{path}": tree.read(path) for path in UNHASHED if path in tree.files},
@@ -146,18 +141,47 @@ def wheel_of(
     if origin.document is not None:
         information[f"{INFORMATION}/index.json"] = origin.document
     members = {f"{package}/{path.removeprefix(prefix)}": path for path in tree.files if path.startswith(prefix)}
-    file = destination / f"{stem}-{tags}.whl"
+    return replace(wheel, sha256=_write(tree, members, information, wheel.path))
+
+
+def _described(
+    tree: VerifiedTree, entry: VariantEntry, origin: Origin, *, distribution: str, package: str, folder: Path
+) -> Wheel:
+    """Return what the wheel of a variant is going to be, without its digest."""
+    name = _variant_name(entry)
+    evidence = gather(tree.root, name=entry.name)
+    facts = found_facts(evidence, entry.facts) if evidence.libraries else entry.facts
+    version = wheel_version(evidence.metadata.version, origin.revision, origin.release, name)
+    tags = tags_of(evidence, name, entry.facts)
+    return Wheel(
+        path=folder / f"{_escaped(distribution)}-{version}-{tags}.whl",
+        sha256="",
+        distribution=distribution,
+        version=version,
+        package=package,
+        tags=tags,
+        requires=required_packages(facts),
+        requires_python=f">={facts.python or OLDEST_PYTHON}",
+    )
+
+
+def _write(tree: VerifiedTree, members: Mapping[str, str], information: Mapping[str, bytes], file: Path) -> str:
+    """Write a wheel whose members are files of a tree, and return its sha256."""
     opened = {member: partial(open_regular, tree.root / path) for member, path in members.items()}
+    stem = "-".join(file.name.split("-")[:2])
     with _put_in_place(file) as (target, path):
         written = write_wheel(target, opened, information, folder=f"{stem}.dist-info")
-        for member, origin_path in members.items():
-            if written[member] != tree.files[origin_path]:
-                place = Place(str(tree.root / origin_path))
+        for member, origin in members.items():
+            if written[member] != tree.files[origin]:
+                place = Place(str(tree.root / origin))
                 what = "this file has changed since it was verified"
                 raise VerificationError("KY602", what, hint=tree.way_out, place=place)
         target.flush()
-        digest = hash_file(path)
-    return Wheel(file, digest, distribution, version, package, tags, requires, f">={python}")
+        return hash_file(path)
+
+
+def _escaped(distribution: str) -> str:
+    return re.sub(r"[-_.]+", "_", distribution).lower()
 
 
 def distribution_name(index: Index, given: str | None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kernelyard.errors import InputError
-from kernelyard.formats.index import Index
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.wanted import newest_first
 from kernelyard.hub import Revision
@@ -45,14 +44,14 @@ def public_release(found: Revision, refs: Refs | None) -> str | None:
     return next((tag[1:] for tag in newest_first(tags)), None)
 
 
-def wheel_version(index: Index, revision: str, release: str | None, name: VariantName) -> str:
+def wheel_version(major: int, revision: str, release: str | None, name: VariantName) -> str:
     """Return the whole version of a wheel, as PEP 440 writes it.
 
     What is no release is a development version before the first one, with the revision behind the label: so installers
     take it only when they are asked to, and two revisions are never taken for the same.
 
     Args:
-        index: Of the kernel.
+        major: Version of the kernel.
         revision: The id of the revision.
         release: Its number, None if it is none.
         name: Of the variant.
@@ -65,7 +64,7 @@ def wheel_version(index: Index, revision: str, release: str | None, name: Varian
     label = label_of(name)
     if release is None:
         parts = [label, f"g{revision[:_SHORT]}"] if label else [f"g{revision[:_SHORT]}"]
-        return str(Version(f"{index.version}.0.0.dev0+{'.'.join(parts)}"))
+        return str(Version(f"{major}.0.0.dev0+{'.'.join(parts)}"))
     try:
         public = Version(release)
     except InvalidVersion:

@@ -201,3 +201,19 @@ def test_an_answer_that_is_kept_in_memory_ages(
         now = clock() + 700
         monkeypatch.setattr(f"time.{clock.__name__}", lambda now=now: now)
     assert load().number == 2
+
+
+@pytest.mark.parametrize("trouble", ["offline", "down"])
+def test_that_nobody_knows_whether_a_kernel_has_moved_is_no_reason_not_to_load_it(
+    gray: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, trouble: str
+) -> None:
+    get_kernel("org/gray", version=1)
+    for file in (tmp_path / "state/statuses").iterdir():
+        file.unlink()
+    new_process(monkeypatch)
+    if trouble == "offline":
+        monkeypatch.setenv("KERNELYARD_OFFLINE", "1")
+    else:
+        down(gray)
+        monkeypatch.setenv("KERNELYARD_FRESHNESS", "0")
+    assert get_kernel("org/gray", version=1).name == "cpu"

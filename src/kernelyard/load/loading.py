@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -162,13 +161,15 @@ def needed_by(source: Hub, found: Revision, verdict: Verdict, request: Request) 
         InputError: Its metadata is malformed (KY212, KY610), or it is in the chain (KY612).
         KernelyardError: What :meth:`Hub.fetch_file` raises.
     """
+    from tempfile import TemporaryDirectory
+
     entry = entry_of(source, found, verdict, request.terms)
     chain = request.chain.with_(_key(found, entry.name), at(found))
     file = next((one for one in entry.files if one.path == "metadata.json"), None)
     if file is None:
         return [], chain
     place = f"{entry.name}/metadata.json of {at(found)}"
-    with tempfile.TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder:
         path = (Store.default().get("variants", content_key(entry)) or Path(folder)) / "metadata.json"
         if not path.is_file():
             path = Path(folder, "metadata.json")

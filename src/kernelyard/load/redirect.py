@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelyard.errors import InputError, KernelyardError, Place
+from kernelyard.errors import EnvironmentProblemError, InputError, KernelyardError, Place
 from kernelyard.formats.fields import canonical_json, parse_json_object
+from kernelyard.formats.index import FileEntry
 from kernelyard.formats.wanted import Wanted
 from kernelyard.hub import Hub, Revision
 from kernelyard.hub.memory import Memory
@@ -69,11 +69,10 @@ _TELL = "tell the owner of the kernel"
 
 
 def redirect_of(source: Hub, found: Revision) -> Redirect | None:
-    """Return where the kernel of a revision has moved to; None if it has not.
+    """Return where the kernel of a revision has moved to; None if it has not, or that cannot be asked.
 
     Raises:
         InputError: Its status says something else, or cannot be read (KY614).
-        EnvironmentProblemError: The hub cannot be reached (KY502).
     """
     entry = next((file for file in found.index.files if file.path == STATUS), None)
     if entry is None and (found.document is not None or not _has_trees(source)):
@@ -81,12 +80,12 @@ def redirect_of(source: Hub, found: Revision) -> Redirect | None:
     kept = _Kept.of(source, found.repo, found.id)
     text, is_known = kept.read(None)
     if not is_known:
-        if entry is None:
-            text = _ask(source, found.repo, found.id)
-        else:
-            with tempfile.TemporaryDirectory() as folder:
-                source.fetch_file(found, None, entry, Path(folder, STATUS))
-                text = Path(folder, STATUS).read_bytes()
+        try:
+            text = _ask(source, found.repo, found.id) if entry is None else _fetched(source, found, entry)
+        except EnvironmentProblemError as error:
+            # The revision itself is known; that it can be loaded does not hang on a hub that is down, or not asked.
+            _logger.debug("whether %s has moved cannot be asked: %s", found.repo, error)
+            return None
         kept.write(text)
     return None if text is None else Redirect.parse(text, place=_place(source, found.repo, found.id))
 
@@ -149,6 +148,15 @@ def _ask(source: Hub, repo: str, ref: str) -> bytes | None:
         return source.access.document(repo, source.access.resolve_url(repo, ref, STATUS)).content
     except NotThereError:
         return None
+
+
+def _fetched(source: Hub, found: Revision, entry: FileEntry) -> bytes:
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder, STATUS)
+        source.fetch_file(found, None, entry, path)
+        return path.read_bytes()
 
 
 def _place(source: Hub, repo: str, ref: str) -> Place:

@@ -78,8 +78,8 @@ def test_the_lock_is_named_for_source_archives_where_setuptools_can_be_told(
 
 def test_the_hook_costs_other_builds_nothing() -> None:
     program = (
-        "import __future__, sys, pathlib, shutil, typing; before = set(sys.modules); import kernelyard.lock.setuptools_hook; "
-        "print(*sorted(set(sys.modules) - before))"
+        "import __future__, sys, pathlib, shutil, typing; before = set(sys.modules); "
+        "import kernelyard.lock.setuptools_hook; print(*sorted(set(sys.modules) - before))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["kernelyard", "kernelyard.lock", "kernelyard.lock.setuptools_hook"]

@@ -149,6 +149,26 @@ def test_a_folder_is_explained_with_its_broken_variants(make_variant: MakeVarian
     assert [verdict.usable for verdict in alone.verdicts] == [True]
 
 
+@pytest.mark.parametrize(
+    ("archs", "usable", "reason"),
+    [
+        (["12.0b", "8.0"], True, "It may run on GPU 0 (9.0): '12.0b' is no capability that is known here."),
+        (["sm_90", "7.5+PTX"], True, "It runs on this machine."),
+        (["8.0", "8.6"], False, "It has code for 8.0, 8.6 and none of it runs on GPU 0 (9.0)."),
+    ],
+)
+def test_what_other_builders_say_of_capabilities_is_judged(
+    make_variant: MakeVariant, archs: list[str], reason: str, *, usable: bool
+) -> None:
+    folder = make_variant(name=FULL, backend="cuda")
+    metadata = json.loads((folder / "metadata.json").read_bytes())
+    metadata["backend"]["archs"] = archs
+    (folder / "metadata.json").write_text(json.dumps(metadata))
+    node = describe_target(torch="2.10.0+cu130", platform="x86_64-linux", capabilities=["9.0"])
+    (verdict,) = explain_folder(folder.parent, node).verdicts
+    assert (verdict.usable, verdict.reason) == (usable, reason)
+
+
 def test_the_folder_that_stands_for_a_kernel_is_explained(
     make_variant: MakeVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from kernelyard.formats.index import FileEntry, VariantEntry
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
 from kernelyard.hub.folder import FolderHub
+from kernelyard.load import libraries, symbols
 from kernelyard.load.binaries import complete_facts, judge_files
 from kernelyard.load.choose import choose
 from kernelyard.load.libraries import cuda_of_library, missing_libraries
@@ -103,6 +106,23 @@ def test_exactly_what_no_library_of_torch_has_is_missing(make_torch: Callable[..
     assert missing_symbols([*there, *gone], torch) == tuple(gone)
     # Asked again, from memory.
     assert missing_symbols([*there, *gone], torch) == tuple(gone)
+
+
+@pytest.mark.compile
+def test_threads_that_ask_at_once_get_the_same_answer(make_torch: Callable[..., Path]) -> None:
+    torch = make_torch(needed=("libcudart.so.12",))
+    names = [f"aoti_torch_function_{number}" for number in range(600)]
+    for _ in range(20):
+        symbols._exports_of.cache_clear()
+        libraries._brought_by.cache_clear()
+        start = threading.Barrier(8)
+
+        def ask(_: int, start: threading.Barrier = start) -> tuple[object, object]:
+            start.wait()
+            return missing_symbols(names, torch), missing_libraries(["libcudart.so.12", "libnowhere.so.1"], torch)
+
+        with ThreadPoolExecutor(8) as pool:
+            assert {*pool.map(ask, range(8))} == {(tuple(names[300:]), ("libnowhere.so.1",))}
 
 
 @pytest.mark.compile

@@ -69,11 +69,20 @@ def pin(source: Hub, hub: str, repo: str, wanted: Wanted, declared: Dependency |
         ]
         if taken:
             check_evidence(source, found, way="locking", pinned=wanted.revision == found.id)
-            return _pin(source, hub, found, [source.variant(found, name) for name in taken], declared)
+            return _pin(source, hub, found, _entries(source, found, taken), declared)
     narrowed = "" if declared is None else ", ".join(filter(None, (declared.backend, *declared.variants)))
     what = f"{repo} has no variant for {narrowed} in {wanted}" if narrowed else f"{repo} has no variants in {wanted}"
     hint = "`kernelyard info` lists its variants" if seen else "check the name and the version"
     raise MissingError("KY715", what, hint=hint)
+
+
+def _entries(source: Hub, found: Revision, names: list[str]) -> list[VariantEntry]:
+    """Return variants with all their files, which a hub without an index has to read."""
+    from kernelyard.hub.hugging_face import HuggingFaceHub
+
+    # Hundreds of small files of one kernel, each a request. Other hubs know, or read from this machine.
+    at_once = _AT_ONCE if isinstance(source, HuggingFaceHub) and found.document is None else 1
+    return list(mapped(lambda name: source.variant(found, name), names, at_once=at_once))
 
 
 def _pin(source: Hub, hub: str, found: Revision, entries: list[VariantEntry], declared: Dependency | None) -> Pinned:

@@ -218,6 +218,11 @@ class _Resolution:
         check_consent(source, repo, trusted)
         if not source.is_local:
             _logger.info("asking %s for %s", source.location, repo)
+        if "://" not in hub and Path(hub).expanduser().is_absolute():
+            note = (
+                f"{hub} is a folder of this machine; where it is not, a kernel that declares no other hub is not found"
+            )
+            self.notes += [note] if note not in self.notes else []
         pinned: Pinned = pin(source, hub, repo, wanted, declared)
         if pinned.withdrawn is not None:
             why = f": {pinned.withdrawn}" if pinned.withdrawn else ""

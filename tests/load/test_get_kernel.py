@@ -13,8 +13,10 @@ import pytest
 
 import kernelyard
 from kernelyard.errors import EnvironmentProblemError, InputError, MissingError, VerificationError
+from kernelyard.formats.versions import Version
 from kernelyard.load import RepoInfo, get_kernel, get_loaded_kernels
-from kernelyard.load.system import System
+from kernelyard.load.nvml import Gpu
+from kernelyard.load.system import System, Torch
 from kernelyard.store import Store
 
 MakeVariant = Callable[..., Path]
@@ -263,3 +265,24 @@ def test_no_link_is_needed_anywhere(
     publish(make_variant().parent)
     assert get_kernel("org/gray", version=1, hub=tmp_path / "hub").twice(1) == 2
     assert [path for path in (tmp_path / "store").rglob("*") if path.is_symlink()] == []
+
+
+def test_two_gpus_of_different_kinds_get_two_variants_side_by_side(
+    tmp_path: Path, make_variant: MakeVariant, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus = (Gpu(0, "", (8, 0)), Gpu(1, "", (9, 0)))
+    torch, glibc, driver = Torch("2.11.0+cu130", Version("13.0")), Version("2.36"), Version("590")
+    system = System("x86_64", "linux", glibc, (3, 12), torch=torch, driver=driver, gpus=gpus, gpus_in_order=True)
+    monkeypatch.setattr("kernelyard.load.resolve.describe_system", lambda: system)
+    for name, capability in (("torch-stable-abi211-cu130-x86_64-linux", "8.0"), ("torch-cuda", "9.0")):
+        variant = make_variant(name=name, backend="cuda", files={"__init__.py": f"capability = {capability!r}\n"})
+        metadata = json.loads((variant / "metadata.json").read_bytes())
+        metadata["backend"]["archs"] = [capability]
+        (variant / "metadata.json").write_text(json.dumps(metadata))
+    publish(variant.parent)
+    load = partial(get_kernel, "org/gray", version=1, hub=tmp_path / "hub")
+    assert [load(device=device).capability for device in (0, "cuda:1", 1)] == ["8.0", "9.0", "9.0"]
+    assert load().capability == "8.0"
+    assert len(get_loaded_kernels()) == 2
+    with pytest.raises(InputError, match="there is no GPU 2"):
+        load(device=2)

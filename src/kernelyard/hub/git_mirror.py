@@ -126,10 +126,8 @@ class Mirror:
     def sizes(self, oids: Iterable[str]) -> dict[str, int]:
         """Return the sizes of blobs by their ids; -1 for those that are not here."""
         asked = list(dict.fromkeys(oids))
-        told_ = self.local(
-            "cat-file", "--batch-check=%(objectsize)", stdin="".join(f"{oid}\n" for oid in asked).encode()
-        )
-        lines = told_.decode().splitlines()
+        wanted = "".join(f"{oid}\n" for oid in asked).encode()
+        lines = self.local("cat-file", "--batch-check=%(objectsize)", stdin=wanted).decode().splitlines()
         return {oid: int(line) if line.isdecimal() else -1 for oid, line in zip(asked, lines, strict=True)}
 
     def obtain_blobs(self, oids: Iterable[str]) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,10 @@ import pytest
 from kernelyard import get_kernel
 from kernelyard.errors import EnvironmentProblemError, InputError, VerificationError
 from kernelyard.hub import open_hub
+from kernelyard.hub.hugging_face import HuggingFaceHub
 from kernelyard.hub.transfer import Patience
 from kernelyard.load import kernels, trust
+from kernelyard.load.trust_publisher import publisher_of
 from tests.hub.hugging_face_server import Handler, Hub
 
 FILES = 3
@@ -150,6 +154,8 @@ def test_a_publisher_that_was_trusted_is_while_the_hub_is_down(
     monkeypatch.setenv("KERNELYARD_FRESHNESS", "0")
     hugging_face.troubles.append(("", lambda asked: asked.error(503)))
     assert get_kernel("org/gray", version=1).number == 1
+    with pytest.raises(EnvironmentProblemError):
+        get_kernel("org/gray", version=1, refresh=True)
 
 
 @pytest.mark.parametrize("variable", ["KERNELYARD_OFFLINE", "HF_HUB_OFFLINE"])
@@ -190,7 +196,7 @@ def test_what_others_may_have_written_of_a_publisher_is_not_believed(
     put()
     get_kernel("org/gray", version=1)
     hugging_face.untrusted.add("org")
-    (kept,) = (tmp_path / "state" / "publishers").iterdir()
+    (kept,) = (tmp_path / "state" / "publishers").glob("*.json")
     if harm == "shared":
         kept.chmod(0o666)
     elif harm == "of another":
@@ -228,6 +234,19 @@ def test_a_layer_says_who_was_trusted_when_it_was_made(
         with pytest.raises(VerificationError, match="org is not a trusted publisher"):
             get_kernel("org/gray", version=1)
     assert hugging_face.requests == []
+
+
+def test_of_many_that_begin_at_once_one_asks_who_is_trusted(hugging_face: Hub) -> None:
+    def answer(asked: Handler) -> None:
+        time.sleep(0.2)
+        asked.overview("org")
+
+    hugging_face.troubles.append(("overview", answer))
+    source = HuggingFaceHub()
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: publisher_of(source, "org"), range(8)))
+    assert [one.trusted for one in found if one is not None] == [True] * 8
+    assert hugging_face.requests == [OVERVIEW]
 
 
 def test_over_plain_http_nobody_is_a_trusted_publisher(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,14 +26,13 @@ from kernelyard.hub import Hub, Revision
 from kernelyard.hub.memory import Memory
 from kernelyard.hub.own_file import read_in_layers, read_own, write_own
 from kernelyard.hub.refs import Refs
-from kernelyard.store import Store, make_folder, open_regular
+from kernelyard.load.asking import one_asks
+from kernelyard.store import Store, open_regular
 
 __all__ = ["DEFAULT_FRESHNESS_S", "Recalled", "Remembered", "forget", "freshness"]
 
 #: Long enough for all processes of a job that starts, short enough for a repaired kernel to arrive.
 DEFAULT_FRESHNESS_S = 600.0
-#: A hub that has not answered somebody else in this time is asked again.
-_PATIENCE_S = 60.0
 _FORMAT = 1
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _logger = logging.getLogger("kernelyard.load")
@@ -103,38 +102,9 @@ class Remembered:
         age_s = time.time() - answer.asked
         return Recalled(revision, is_fresh=self.wanted.revision == revision.id or 0 <= age_s < within_s)
 
-    @contextmanager
-    def asking(self) -> Iterator[None]:
-        """Be the one process that asks, or wait until it was answered; look at what is remembered once more then.
-
-        If it was not answered, those who waited ask all at once: each would wait for a hub that does not answer.
-        """
-        from kernelyard.store.locks import alone
-
-        before = self._written()
-
-        def is_answered() -> bool:
-            return self._written() != before
-
-        lock = self.path.with_suffix(".lock")
-        try:
-            make_folder(lock.parent)
-        except OSError:
-            yield
-            return
-        with alone(lock, until=is_answered, patience_s=0) as first:
-            if first:
-                yield
-                return
-        with alone(lock, until=is_answered, patience_s=_PATIENCE_S):
-            pass
-        yield
-
-    def _written(self) -> int | None:
-        try:
-            return self.path.stat().st_mtime_ns
-        except OSError:
-            return None
+    def asking(self) -> AbstractContextManager[None]:
+        """Be the one process that asks, or wait until it was answered (:func:`kernelyard.load.asking.one_asks`)."""
+        return one_asks(self.path)
 
     def _contents(self) -> Iterator[bytes]:
         with suppress(OSError):

@@ -13,13 +13,14 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from kernelyard.errors import EnvironmentProblemError, InputError, KernelyardError, MissingError, Place
 from kernelyard.formats.fields import canonical_json, parse_json_object
 from kernelyard.hub.memory import Memory
 from kernelyard.hub.offline import offline_variable
 from kernelyard.hub.own_file import read_in_layers, read_own, write_own
+from kernelyard.load.asking import one_asks
 from kernelyard.load.remembered import freshness
 
 if TYPE_CHECKING:
@@ -67,19 +68,32 @@ def publisher_of(source: HuggingFaceHub, name: str, *, refresh: bool = False) ->
         None where the Hub's word counts for nothing: over plain HTTP anybody on the way could give it.
 
     Raises:
-        EnvironmentProblemError: Nothing is remembered, and the Hub cannot be reached or may not be asked (KY642).
+        EnvironmentProblemError: Nothing is remembered, or it is not to be taken, and the Hub cannot be reached; or it
+            may not be asked, and nothing is remembered (KY642).
     """
     if not _is_private(source.location):
         return None
-    kept = None if refresh else recalled_publisher(source.location, name)
-    if kept is not None and 0 <= time.time() - kept.asked < freshness():
+    kept = None if refresh else _fresh(source.location, name)
+    if kept is not None:
         return kept
     variable = offline_variable()
     if variable is not None:
-        return kept or _raise_unknown(source, name, f"{variable} is set")
+        return recalled_publisher(source.location, name) or _raise_unknown(source, name, f"{variable} is set")
+    with one_asks(_path(source.location, name)):
+        kept = None if refresh else _fresh(source.location, name)
+        return kept or _asked(source, name, refresh=refresh)
+
+
+def _fresh(location: str, name: str) -> Publisher | None:
+    kept = recalled_publisher(location, name)
+    return kept if kept is not None and 0 <= time.time() - kept.asked < freshness() else None
+
+
+def _asked(source: HuggingFaceHub, name: str, *, refresh: bool) -> Publisher:
     try:
         found = _ask(source, name)
     except EnvironmentProblemError as error:
+        kept = None if refresh else recalled_publisher(source.location, name)
         if kept is None:
             _raise_unknown(source, name, error.what, error)
         _logger.debug("taken is what the Hub said of %s before: %s", name, error.what)
@@ -163,7 +177,7 @@ def _is_private(location: str) -> bool:
     return parts.scheme == "https" or (parts.hostname or "") in _LOOPBACK
 
 
-def _raise_unknown(source: HuggingFaceHub, name: str, why: str, cause: Exception | None = None) -> Publisher:
+def _raise_unknown(source: HuggingFaceHub, name: str, why: str, cause: Exception | None = None) -> NoReturn:
     raise EnvironmentProblemError(
         "KY642",
         f"whether {name} is a trusted publisher of kernels is not known here, and cannot be asked: {why}",

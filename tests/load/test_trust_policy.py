@@ -168,7 +168,20 @@ def test_what_somebody_else_has_written_can_forbid_and_not_consent(built: Path, 
     path = write(project / "kernelyard.toml", f'[[trust.allow]]\nhub = "{web_hub}"\nkernels = ["org/*"]\n')
     os.chown(path, 12345, -1)
     assert f"others than you may have written {path}" in refused("KY605", hub=web_hub).what
+    # Nor can a link of theirs make one of mine hold where I did not put it.
+    os.chown(path, 0, -1)
+    path.rename(project / "elsewhere.toml")
+    path.symlink_to(project / "elsewhere.toml")
+    trust._settled.clear()
+    os.chown(path, 12345, -1, follow_symlinks=False)
+    refused("KY605", hub=web_hub)
+    os.chown(path, 0, -1, follow_symlinks=False)
+    assert get_kernel("org/gray", version=1, hub=web_hub).twice(1) == 2
+    path.unlink()
+    trust._settled.clear()
+    kernels._answered.clear()
     write(path, DENY)
+    os.chown(path, 12345, -1)
     refused("KY640", hub=web_hub)
 
 

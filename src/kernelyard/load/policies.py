@@ -139,8 +139,15 @@ def _read(path: Path, *, named: bool) -> InForce | None:
     policy = _parsed(path, found.st_mtime_ns, found.st_size, found.st_ino, named)
     if policy is None:
         return None
-    may_consent = not hasattr(os, "getuid") or others_may_write(found, owners()) is None
-    return InForce(policy, path, may_consent)
+    return InForce(policy, path, may_consent=_is_own(path, found))
+
+
+def _is_own(path: Path, found: os.stat_result) -> bool:
+    """Return whether nobody but this user and root can have written a file, or have put a link to it there."""
+    if not hasattr(os, "getuid"):  # pragma: no cover - Windows
+        return True
+    mine = owners()
+    return path.lstat().st_uid in mine and others_may_write(found, mine) is None
 
 
 @lru_cache(maxsize=64)

@@ -212,6 +212,32 @@ class GitPlace:
                 failure = self.trouble(repo, error.stderr.decode("utf-8", "replace"))
                 raise failure from error
 
+    def work(
+        self,
+        repo: str,
+        folder: Path,
+        *arguments: str,
+        stdin: bytes = b"",
+        also: Mapping[str, str] | None = None,
+    ) -> bytes:
+        """Let git work on a repository of ours; it knows of no host.
+
+        Args:
+            repo: ``org/name``, for messages.
+            folder: Our repository.
+            arguments: Of git.
+            stdin: What it reads.
+            also: What it gets in its environment besides.
+
+        Raises:
+            MissingError, EnvironmentProblemError: It fails, by its words: KY502, or KY301 where the disk is full.
+        """
+        try:
+            return run_git(*arguments, stdin=stdin, also={"GIT_DIR": str(folder), **(also or {})}, cwd=folder)
+        except subprocess.CalledProcessError as error:
+            failure = self.trouble(repo, error.stderr.decode("utf-8", "replace"))
+            raise failure from error
+
     def trouble(self, repo: str, said: str) -> MissingError | EnvironmentProblemError:
         """Return what the words of git mean."""
         place = Place(self.shown(repo))

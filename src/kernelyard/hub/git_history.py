@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +23,6 @@ from kernelyard.formats.fields import Fields, canonical_json, parse_json_object
 from kernelyard.formats.wanted import newest_first
 from kernelyard.hub.git_access import REMOTE, GitPlace, RemoteRefs
 from kernelyard.hub.git_mirror import init_repository
-from kernelyard.hub.git_program import run_git
 from kernelyard.hub.memory import Memory
 from kernelyard.hub.own_file import read_own, write_own
 from kernelyard.hub.refs import VERSION_BRANCH, RefChange, Refs
@@ -124,7 +122,7 @@ class History:
     def _is_after(self, before: str, now: str) -> bool:
         try:
             self._local("merge-base", "--is-ancestor", before, now)
-        except subprocess.CalledProcessError:
+        except (EnvironmentProblemError, MissingError):
             return False
         return True
 
@@ -151,8 +149,7 @@ class History:
             self._local("update-ref", f"refs/kernelyard/{oid}", oid)
 
     def _local(self, *arguments: str, stdin: bytes = b"") -> bytes:
-        folder = self._folder
-        return run_git(*arguments, stdin=stdin, also={"GIT_DIR": str(folder)}, cwd=folder)
+        return self.place.work(self.repo, self._folder, *arguments, stdin=stdin)
 
     @property
     def _folder(self) -> Path:

@@ -56,19 +56,20 @@ class Mirror:
         key = hashlib.sha256(f"{self.place.location}\n{self.repo}".encode()).hexdigest()[:32]
         return Store.default().provide("git", key, init_repository)
 
-    def local(self, *arguments: str, stdin: bytes = b"", index: Path | None = None) -> bytes:
+    def local(
+        self,
+        *arguments: str,
+        stdin: bytes = b"",
+        index: Path | None = None,
+        who: Mapping[str, str] | None = None,
+    ) -> bytes:
         """Return what git says of what is here.
 
         Raises:
             EnvironmentProblemError: It fails (KY502), or the disk is full (KY301).
         """
-        folder = self.folder
-        also = {"GIT_DIR": str(folder), **({"GIT_INDEX_FILE": str(index)} if index else {})}
-        try:
-            return run_git(*arguments, stdin=stdin, also=also, cwd=folder)
-        except subprocess.CalledProcessError as error:
-            failure = self.place.trouble(self.repo, error.stderr.decode("utf-8", "replace"))
-            raise failure from error
+        also = {"GIT_INDEX_FILE": str(index)} if index else {}
+        return self.place.work(self.repo, self.folder, *arguments, stdin=stdin, also={**also, **(who or {})})
 
     def ask(self, *arguments: str, stdin: bytes = b"") -> bytes:
         """Return what git says when it asks the host; raises what :meth:`GitPlace.run` does."""
@@ -169,7 +170,7 @@ class Mirror:
                         self.repo, "lfs", "smudge", stdin=pointer(wanted[first][0]), folder=folder, silent=True
                     )
                 else:
-                    commit = _commit_of_pointers(folder, (entry for entry, _ in wanted.values()))
+                    commit = self._commit_of_pointers(folder, (entry for entry, _ in wanted.values()))
                     self.place.run(self.repo, "lfs", "fetch", REMOTE, commit, folder=folder)
             except EnvironmentProblemError as error:
                 said = said_by_git(error)
@@ -212,6 +213,18 @@ class Mirror:
                 standing[oid] = found
             start = end + 1 + int(size) + 1
         return standing
+
+    def _commit_of_pointers(self, folder: Path, entries: Iterable[FileEntry]) -> str:
+        """Make a commit of what stands for large files, in a repository that is there for nothing else."""
+        who = {f"GIT_{kind}_{part}": "x" for kind in ("AUTHOR", "COMMITTER") for part in ("NAME", "EMAIL")}
+
+        def work(*arguments: str, stdin: bytes = b"") -> str:
+            return self.place.work(self.repo, folder, *arguments, stdin=stdin, also=who).decode().strip()
+
+        lines = ""
+        for digest, entry in {entry.sha256: entry for entry in entries}.items():
+            lines += f"100644 blob {work('hash-object', '-w', '--stdin', stdin=pointer(entry))}\t{digest}\n"
+        return work("commit-tree", "-m", "x", work("mktree", stdin=lines.encode()))
 
     def _no_large_file(self, error: EnvironmentProblemError, said: str, path: str) -> Exception:
         place = Place(f"{self.place.shown(self.repo)}: {path}")
@@ -287,19 +300,6 @@ def init_repository(folder: Path) -> None:
         said = error.stderr.decode("utf-8", "replace")
         number = errno.ENOSPC if "No space left" in said else errno.EACCES
         raise OSError(number, told(said), str(folder)) from error
-
-
-def _commit_of_pointers(folder: Path, entries: Iterable[FileEntry]) -> str:
-    """Make a commit of what stands for large files, in a repository that is there for nothing else."""
-    also = {"GIT_DIR": str(folder)}
-    for kind in ("AUTHOR", "COMMITTER"):
-        also |= {f"GIT_{kind}_NAME": "x", f"GIT_{kind}_EMAIL": "x"}
-    lines = b""
-    for digest, entry in {entry.sha256: entry for entry in entries}.items():
-        oid = run_git("hash-object", "-w", "--stdin", stdin=pointer(entry), also=also, cwd=folder)
-        lines += b"100644 blob %b\t%b\n" % (oid.strip(), digest.encode())
-    tree = run_git("mktree", stdin=lines, also=also, cwd=folder).decode().strip()
-    return run_git("commit-tree", "-m", "x", tree, also=also, cwd=folder).decode().strip()
 
 
 def _take(source: Path, entry: FileEntry, destination: Path, *, where: str, last: bool) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -20,7 +21,7 @@ from kernelyard.hub.fitness import check_fit
 from kernelyard.hub.git import GitHub
 from kernelyard.hub.git_access import REMOTE, RemoteRefs, said_by_git, told
 from kernelyard.hub.git_history import History
-from kernelyard.hub.git_mirror import Mirror, aside, large_path
+from kernelyard.hub.git_mirror import Mirror, aside, init_repository, large_path
 from kernelyard.hub.git_program import run_git
 from kernelyard.hub.git_tree import ATTRIBUTES, Tree, attributes, in_lfs, pointer
 from kernelyard.hub.protocol import Publication, Published, Revision
@@ -210,9 +211,11 @@ def _make_repository(hub: GitHub, repo: str, branch: str) -> None:
         folder.parent.mkdir(parents=True, exist_ok=True)
         half = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
         half.mkdir()
-        run_git("init", "--quiet", "--bare", "--template=", f"--initial-branch={branch}", str(half))
+        init_repository(half)
+        work = partial(hub.place.work, repo, half)
+        work("symbolic-ref", "HEAD", f"refs/heads/{branch}")
         for setting in ("allowFilter", "allowAnySHA1InWant"):
-            run_git("config", f"uploadpack.{setting}", "true", also={"GIT_DIR": str(half)}, cwd=half)
+            work("config", f"uploadpack.{setting}", "true")
         try:
             half.rename(folder)
         except OSError:
@@ -306,12 +309,11 @@ def _tag(mirror: Mirror, name: str, commit: str, message: str) -> str:
 
 def _as_somebody(mirror: Mirror, *arguments: str, stdin: bytes = b"") -> bytes:
     """Let git make something that says who has made it: the user, as far as git knows one."""
-    folder = mirror.folder
-    also = {"GIT_DIR": str(folder)}
+    who: dict[str, str] = {}
     for kind in ("AUTHOR", "COMMITTER"):
-        if not _is_known(kind, folder):
-            also |= {f"GIT_{kind}_NAME": _NOBODY[0], f"GIT_{kind}_EMAIL": _NOBODY[1]}
-    return run_git(*arguments, stdin=stdin, also=also, cwd=folder)
+        if not _is_known(kind, mirror.folder):
+            who |= {f"GIT_{kind}_NAME": _NOBODY[0], f"GIT_{kind}_EMAIL": _NOBODY[1]}
+    return mirror.local(*arguments, stdin=stdin, who=who)
 
 
 def _is_known(kind: str, folder: Path) -> bool:

@@ -195,6 +195,41 @@ def test_a_layer_serves_beside_the_store(locked: Path, tmp_path: Path, monkeypat
     assert load_kernel("org/gray", lockfile=locked).RELEASE == "1.0.0"
 
 
+@pytest.mark.parametrize("use", [get_locked_kernel, load_kernel])
+def test_another_byte_in_a_layer_is_refused(
+    locked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: Callable[..., object]
+) -> None:
+    program = f"import kernelyard; kernelyard.get_locked_kernel('org/gray', lockfile={str(locked)!r})"
+    subprocess.run([sys.executable, "-c", program], check=True)
+    (tmp_path / "store").rename(tmp_path / "layer")
+    monkeypatch.setenv("KERNELYARD_LAYERS", str(tmp_path / "layer"))
+    (file,) = (tmp_path / "layer/variants").glob("*/__init__.py")
+    file.chmod(0o644)
+    file.write_text(file.read_text().replace("1.0.0", "1.0.1"))
+    with pytest.raises(VerificationError) as caught:
+        use("org/gray", lockfile=locked)
+    assert caught.value.code == "KY602"
+
+
+def test_a_folder_of_builds_is_a_hub_as_long_as_it_has_what_is_locked(
+    publish: Publish, project: MakeProject, tmp_path: Path
+) -> None:
+    publish(release="1.0.0")
+    (build,) = (tmp_path / "builds").iterdir()
+    build.rename(tmp_path / "build")
+    root = project('[tool.kernelyard.dependencies]\n"org/gray" = { version = 1, hub = "../build" }\n')
+    kernel = lock_project(root, Request()).lock.find("org/gray")
+    assert (kernel.hub, kernel.index) == ("../build", None)
+    source = tmp_path / "build/torch-universal/__init__.py"
+    text = source.read_text()
+    source.write_text(text.replace("1.0.0", "1.1.0"))
+    with pytest.raises(MissingError, match=r"this folder has another __init__\.py by now") as caught:
+        get_locked_kernel("org/gray", lockfile=root)
+    assert caught.value.code == "KY716"
+    source.write_text(text)
+    assert get_locked_kernel("org/gray", lockfile=root).RELEASE == "1.0.0"
+
+
 GPU_LESS = System("x86_64", "linux", Version("2.36"), (3, 12), torch=Torch("2.13.0+cpu"))
 
 

@@ -169,7 +169,12 @@ class FolderHub(Hub):
     def fetch_file(self, found: Revision, variant: str | None, entry: FileEntry, destination: Path) -> None:
         """Copy one file; see :meth:`kernelyard.hub.protocol.Hub.fetch_file`."""
         del found, variant
-        source = self.files[entry.sha256]
+        source = self.files.get(entry.sha256)
+        if source is None:
+            # Who has locked what was here once asks for it by its digest.
+            what = f"this folder has another {entry.path} by now, or none"
+            hint = "build again what it was, or run `kernelyard lock --update`"
+            raise MissingError("KY501", what, hint=hint, place=Place(self.location))
         with DirectoryReader(source.parent).open(source.name) as answer:
             copy_verified(answer.chunks, entry, destination, where=str(source))
 

@@ -111,6 +111,23 @@ def test_info_names_the_signers_and_verify_says_that_they_hold(
     assert text.endswith("all that is said of it holds\n")
 
 
+def test_explain_says_who_signed_what_a_machine_would_get(
+    put: Callable[..., None], kernelyard: Command, web_hub: str, project: Path, tmp_path: Path
+) -> None:
+    key = SigningKey.new()
+    put(key)
+    policy = project / "kernelyard.toml"
+    policy.write_text('[trust]\ndeny = ["org"]\n')
+    own = {name: str(tmp_path / name.lower()) for name in ("KERNELYARD_STATE", "KERNELYARD_CACHE", "XDG_CONFIG_HOME")}
+    arguments = ("explain", "org/my-gray", "--hub", web_hub)
+    text = kernelyard(*arguments, cwd=project, env=own)
+    assert text.returncode == 0, text.stderr
+    assert f"signed-by       {key.public}: holds; a key that nobody here has named\n" in text.stdout
+    assert f"consent         forbidden: {policy}: org/my-gray is denied here by 'org/*' in `deny`\n" in text.stdout
+    evidence = json.loads(kernelyard(*arguments, "--json", cwd=project, env=own).stdout)["evidence"]
+    assert [one["key"] for one in evidence["signatures"]] == [str(key.public)]
+
+
 def test_verify_ends_in_4_where_a_signature_does_not_hold(
     put: Callable[..., None], info: Callable[..., tuple[int, dict[str, Any], str]]
 ) -> None:

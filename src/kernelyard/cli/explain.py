@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from kernelyard.cli.evidence import evidence_lines
 from kernelyard.cli.output import emit_json, print_table
 from kernelyard.cli.systems import system_options
 from kernelyard.errors import InputError
@@ -52,10 +53,18 @@ def command(
     if len(what) > 1:
         raise InputError("KY001", f"one kernel at a time, not {len(what)}", hint="name one kernel, or codes only")
     explained = _explain(what[0], system, backend, device, where)
+    evidence = _evidence(explained, where["hub"])
     if as_json:
-        emit_json(_json(explained))
+        emit_json(_json(explained) | {"evidence": evidence})
     else:
         _print(explained, system)
+        # Of a folder of the user that nobody has signed there is nothing to say.
+        if evidence is not None and (
+            evidence["signatures"] or evidence["policies"] or not evidence["consent"]["given"]
+        ):
+            click.echo()
+            for name, said in evidence_lines(evidence):
+                click.echo(f"{name:15} {said}")
     return 0 if explained.best is not None else 1
 
 
@@ -74,6 +83,14 @@ def _explain(
     if is_path(what):
         return explain_folder(what, system, backend=backend, device=device)
     return explain_kernel(what, system, backend=backend, device=device, **where)
+
+
+def _evidence(explained: Explanation, hub: str | None) -> dict[str, Any] | None:
+    """Return what speaks for what would be taken; None for a folder, for which nobody but the user does."""
+    from kernelyard.hub import open_hub
+    from kernelyard.load.evidence import evidence_of
+
+    return None if explained.revision is None else evidence_of(open_hub(hub), explained.revision)
 
 
 def _print(explained: Explanation, system: System) -> None:

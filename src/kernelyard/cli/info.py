@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from kernelyard.cli.evidence import evidence_lines
 from kernelyard.cli.output import emit_json, print_table, size_text
 from kernelyard.errors import MissingError
 
@@ -48,7 +48,7 @@ def command(
         if name not in {"variants", "files", "signed-by", "evidence"} and value not in (None, [], ()):
             text = ", ".join(map(str, value)) if isinstance(value, list) else value
             click.echo(f"{name:15} {text}")
-    for name, said in _evidence(evidence):
+    for name, said in evidence_lines(evidence):
         click.echo(f"{name:15} {said}")
     click.echo()
     rows = [(one.name, size_text(one.size), str(len(one.files)), _needs(one)) for one in found.index.variants]
@@ -59,23 +59,6 @@ def command(
             click.echo(f"wrong: {sentence}")
         click.echo(f"{len(wrong)} things are wrong" if wrong else "all that is said of it holds")
     return status
-
-
-def _evidence(evidence: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what speaks for a kernel, in lines with a title."""
-    for one in evidence["signatures"]:
-        holds = {True: "holds", False: "does not hold", None: "not verified"}[one["holds"]]
-        known = [*(["seen before"] if one["seen"] else []), *(f"named by {file}" for file in one["named-by"])]
-        yield "signed-by", f"{one['key']}: {holds}; {', '.join(known) or 'a key that nobody here has named'}"
-    for name, said in evidence.get("variants", {}).items():
-        if said["signed"]:
-            whom = f"one of {', '.join(said['by'])}" if said.get("by") else said.get("why", "")
-            yield "sigstore", f"{name}: {'holds' if said['holds'] else 'not verified'}: {whom}"
-    for one in evidence["policies"]:
-        yield "policy", f"{one['file']} asks for {' or '.join(one['asks-for']) or 'no evidence'}"
-    consent = evidence["consent"]
-    given = {True: "not needed", False: "needed", None: "not known"}[consent["given"]]
-    yield "consent", f"{'forbidden' if consent['forbidden'] else given}: {consent['why']}"
 
 
 def _of_folder(path: Path) -> tuple[Hub, Revision]:

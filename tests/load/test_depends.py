@@ -111,6 +111,21 @@ def test_whether_there_is_a_kernel_depends_on_those_it_needs(put: Put, tmp_path:
         get_kernel("org/bad", version=1)
 
 
+def test_a_folder_that_stands_for_a_kernel_is_no_better_than_what_it_needs(
+    put: Put, make_variant: MakeVariant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put("base", "")
+    put("other", "", variant="torch-tpu")
+    for name, expected in (("base", True), ("other", False)):
+        local = make_variant(f"for-{name}", needs=[on(name)])
+        monkeypatch.setenv("LOCAL_KERNELS", f"org/top={local}")
+        assert has_kernel("org/top", version=1) is expected
+    # A circle through the folder is one too.
+    monkeypatch.setenv("LOCAL_KERNELS", f"org/top={make_variant('circle', needs=[on('top')])}")
+    with pytest.raises(ValueError, match="kernels that need each other"):
+        has_kernel("org/top", version=1)
+
+
 def test_installing_brings_all_that_is_needed(put: Put, tmp_path: Path) -> None:
     put("base", "raise SystemExit\n")
     put("top", "raise SystemExit\n", [on("base")])

@@ -9,7 +9,10 @@ from pathlib import Path
 from kernelyard.errors import InputError, KernelyardError
 from kernelyard.formats.facts import Facts
 from kernelyard.hub import Hub
+from kernelyard.hub.folder import FolderVariant
 from kernelyard.hub.protocol import check_repo
+from kernelyard.load.depends import Chain
+from kernelyard.load.described import KernelDependency, Metadata
 from kernelyard.load.folders import find_folder
 from kernelyard.load.loading import Request, choices, folder_for, needed_by
 from kernelyard.load.resolve import Choice, judged
@@ -94,7 +97,9 @@ def is_loadable(request: Request) -> bool:
     folder = folder_for(request)
     if folder is not None:
         found = find_folder(folder)
-        return any(verdict.usable for verdict in judged(found.variants, request.terms, found.broken))
+        by_name = {variant.name: variant for variant in found.variants}
+        usable = (by_name[verdict.variant] for verdict in judged(found.variants, request.terms) if verdict.usable)
+        return any(_has_all(request, *_needed_by_folder(request, variant)) for variant in usable)
     try:
         return any(
             _is_complete(request, source, choice, verdict)
@@ -115,6 +120,16 @@ def _is_complete(request: Request, source: Hub, choice: Choice, verdict: Verdict
         if not is_refusal(error):
             raise
         return False
+    return _has_all(request, needed, chain)
+
+
+def _needed_by_folder(request: Request, variant: FolderVariant) -> tuple[list[KernelDependency], Chain]:
+    path = variant.path / "metadata.json"
+    needed = Metadata.of(variant.metadata, path=str(path)).kernel_depends
+    return needed, request.chain.with_(str(variant.path), str(variant.path))
+
+
+def _has_all(request: Request, needed: Iterable[KernelDependency], chain: Chain) -> bool:
     return all(is_loadable(request.for_needed(one, chain)) for one in needed)
 
 

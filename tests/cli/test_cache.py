@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,7 @@ import pytest
 from kernelyard.hub.folder import FolderHub
 from kernelyard.hub.protocol import Publication
 from kernelyard.hub.static import DirectoryReader, StaticHub
-from tests.conftest import Command
+from tests.conftest import REPOSITORY, Command
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -331,3 +332,28 @@ def test_nothing_is_exported_over_something_or_from_a_store_that_was_tampered_wi
     assert (done.returncode, "KY602" in done.stderr) == (4, True)
     assert str(entry(store, "gray", 1) / "data.bin") in done.stderr
     assert {path.name for path in tmp_path.iterdir() if "new" in path.name} == set()
+
+
+def test_the_commands_of_the_page_do_what_it_says(
+    cache: Cache, kernelyard: Command, store: Path, tmp_path: Path, address: str
+) -> None:
+    page = (REPOSITORY / "docs" / "store.md").read_text("utf-8")
+    said = re.findall(r"^(?:\| `)?kernelyard cache ([^`#\n]+)", page, re.MULTILINE)
+    commands = [line.replace("TARGET [ORG/NAME]...", "kernels.tar org/gray").split() for line in said]
+    assert [words[0] for words in commands] == ["export", "ls", "verify", "gc", "gc", "gc", "export"]
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "pyproject.toml").write_text('[tool.kernelyard.dependencies]\n"org/gray" = 1\n')
+    (project / "kernels.lock").write_text('{"format": 1, "kernels": {}}\n')
+    placed = {
+        "/shared/kernels": str(tmp_path / "shared"),
+        "kernels.tar": str(tmp_path / "kernels.tar"),
+        ".": str(project),
+    }
+    for words in commands:
+        done = cache(*(placed.get(word, word) for word in words))
+        assert done.returncode == 0, f"{words}: {done.stderr}"
+    assert load_offline(kernelyard, tmp_path, tmp_path / "shared", address, "blue") == 0
+    with tarfile.open(tmp_path / "kernels.tar") as archive:
+        assert any(name.startswith("variants/") for name in archive.getnames())
+    assert store.is_dir()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelyard.load import get_loaded_kernels, get_local_kernel, importer
+from kernelyard.load import get_loaded_kernels, get_local_kernel, importer, kernels, loaded, loading
 
 MakeVariant = Callable[..., Path]
 
@@ -76,12 +76,12 @@ def test_a_child_does_not_wait_for_a_thread_that_it_does_not_have(
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_lock_that_another_thread_holds_is_free_in_a_child(make_variant: MakeVariant) -> None:
+def test_locks_that_another_thread_holds_are_free_in_a_child(make_variant: MakeVariant) -> None:
     variant = make_variant()
     let_go = threading.Event()
 
     def hold() -> None:
-        with importer._lock:
+        with importer._lock, loaded._lock, loading._lock, kernels._lock:
             held.set()
             let_go.wait(30)
 
@@ -92,6 +92,8 @@ def test_a_lock_that_another_thread_holds_is_free_in_a_child(make_variant: MakeV
 
     def load() -> None:
         assert get_local_kernel(variant).twice(2) == 4
+        for module in (importer, loaded, loading, kernels):
+            assert not module._lock.locked()
 
     try:
         in_child(load)

@@ -65,7 +65,6 @@ def layer(
     shutil.copytree(tmp_path / "store", layer)
     shutil.rmtree(tmp_path / "store")
     monkeypatch.setenv("KERNELYARD_LAYERS", str(layer))
-    monkeypatch.setattr("kernelyard.load.fetch._held", {})
     requests.clear()
     return layer
 

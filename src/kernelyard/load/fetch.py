@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,14 +13,11 @@ from kernelyard.formats.index import Index, VariantEntry
 from kernelyard.formats.metadata import Metadata
 from kernelyard.hub import Hub, Revision
 from kernelyard.hub.folder import FolderHub
+from kernelyard.load.holding import hold
 from kernelyard.load.verified import VerifiedTree, content_key, verify_fetched, vouched_by
 from kernelyard.store import Store
-from kernelyard.store.locks import hold_folder
 
 __all__ = ["check_backends", "fetch_variant", "metadata_of"]
-
-#: The descriptors by which this process holds its variants.
-_held: dict[Path, int | None] = {}
 
 
 def fetch_variant(source: Hub, found: Revision, entry: VariantEntry, *, store: Store | None = None) -> VerifiedTree:
@@ -89,15 +87,9 @@ def _provide(store: Store, key: str, fill: Callable[[Path], None]) -> Path:
     """Return a variant's folder, which `cache gc` leaves alone for as long as this process lives."""
     while True:
         path = store.provide("variants", key, fill)
-        if path in _held or not path.is_relative_to(store.root):
+        with suppress(FileNotFoundError):  # removed at this very moment
+            hold(path)
             return path
-        try:
-            _held[path] = hold_folder(path)
-        except FileNotFoundError:
-            continue  # removed at this very moment
-        except OSError:
-            _held[path] = None
-        return path
 
 
 def _vouched(source: Hub, entry: VariantEntry) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,6 +13,7 @@ from kernelyard.errors import InputError
 from kernelyard.formats.variant import BACKENDS
 from kernelyard.formats.wanted import Wanted
 from kernelyard.hub import open_hub
+from kernelyard.load.forks import fork_safe_lock
 from kernelyard.load.importer import imported
 from kernelyard.load.loading import Request, install, load, load_from
 from kernelyard.load.overrides import local_override
@@ -31,7 +31,7 @@ UserAgent = str | Mapping[str, str] | None
 
 #: A call that has been answered in this process -> the module, what it is known by, and until when that holds.
 _answered: dict[tuple[object, ...], tuple[ModuleType, str, float]] = {}
-_lock = threading.Lock()
+_lock = fork_safe_lock()
 _LONGEST_S = 60.0
 #: Environment variables that decide what a call is answered.
 _DECIDING = ("KERNELYARD_HUB", "HF_ENDPOINT", "LOCAL_KERNELS", "KERNELYARD_FRESHNESS", "KERNELYARD_POLICY")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from kernelyard.errors import LoadError, Place
 from kernelyard.formats import metadata as file_format
 from kernelyard.load.depends import exposed
 from kernelyard.load.described import KernelDependency, Metadata
+from kernelyard.load.forks import fork_safe_lock
 from kernelyard.load.importer import import_once, imported
 from kernelyard.load.verified import VerifiedTree, package_root
 
@@ -65,7 +65,7 @@ class LoadedKernel:
 _loaded: dict[str, LoadedKernel] = {}
 #: What was made for a module before its body ran, by identity. A kernel may remove its `__kernel__`, or itself.
 _described: dict[str, LoadedKernel] = {}
-_lock = threading.Lock()
+_lock = fork_safe_lock()
 
 
 def get_loaded_kernels() -> list[LoadedKernel]:

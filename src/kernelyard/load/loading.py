@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -25,6 +24,7 @@ from kernelyard.load.depends import Chain
 from kernelyard.load.described import KernelDependency, Metadata
 from kernelyard.load.fetch import fetch_variant, metadata_of
 from kernelyard.load.folders import find_folder, load_folder
+from kernelyard.load.forks import fork_safe_lock
 from kernelyard.load.importer import imported
 from kernelyard.load.loaded import RepoInfo, load_tree
 from kernelyard.load.overrides import VARIABLE, local_override
@@ -44,7 +44,7 @@ T = TypeVar("T")
 _logger = logging.getLogger("kernelyard.load")
 #: What a log line has told already.
 _told: set[str] = set()
-_lock = threading.Lock()
+_lock = fork_safe_lock()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -14,6 +15,7 @@ from kernelyard.formats.digest import UNHASHED, tree_digest
 from kernelyard.formats.index import VariantEntry
 from kernelyard.formats.metadata import Metadata
 from kernelyard.hub.folder import FolderVariant, hash_with
+from kernelyard.load.holding import hold
 from kernelyard.load.stamps import hashed
 from kernelyard.load.survey import Signature, signature, survey, unsafe
 from kernelyard.store import hash_file, open_regular
@@ -134,6 +136,8 @@ def verify_fetched(
     way_out = f"delete the folder {root} and load the kernel again"
     expected = {file.path: file.sha256 for file in entry.files}
     real = root.resolve()
+    with suppress(OSError):  # what is missing is told below
+        hold(real)
     found = hashed(real)
     _compare(root, expected, found.digests, by, way_out)
     if found.seen is None:

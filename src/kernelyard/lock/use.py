@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +10,7 @@ from kernelyard.errors import InputError
 from kernelyard.formats.lock import KernelLock
 from kernelyard.formats.variant import BACKENDS
 from kernelyard.hub.protocol import check_repo
+from kernelyard.load.forks import fork_safe_lock
 from kernelyard.load.resolve import Terms
 from kernelyard.lock.find import FoundLock, caller_of, find_lock
 from kernelyard.lock.locked import Use, load_locked
@@ -21,7 +21,7 @@ __all__ = ["get_locked_kernel", "load_kernel", "read_found"]
 _parsed: dict[str, tuple[bytes, KernelLock]] = {}
 #: A call -> the lock it was answered by, and the module.
 _answered: dict[tuple[object, ...], tuple[KernelLock, ModuleType]] = {}
-_guard = threading.Lock()
+_guard = fork_safe_lock()
 
 
 def get_locked_kernel(

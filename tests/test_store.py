@@ -601,3 +601,10 @@ def test_a_lock_ends_with_its_process_though_a_child_of_it_lives_on(tmp_path: Pa
                 assert held
         finally:
             os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_an_entry_that_appears_while_it_is_looked_for_is_taken(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = store.provide("things", "key", fill)
+    # It was not there a moment ago, when this process looked.
+    monkeypatch.setattr(Store, "get", lambda *_: None)
+    assert store.provide("things", "key", unexpected) == path

@@ -131,7 +131,8 @@ class Store:
             if there is not None:
                 return there
             check_store(self.root)
-            if final.is_symlink() or final.exists():
+            # Another process may have put it there since it was looked for.
+            if final.is_symlink() or (final.exists() and _entry(final) is None):
                 what = "a link" if final.is_symlink() else "not a folder"
                 raise EnvironmentProblemError(
                     "KY302", f"no entry of the store, for it is {what}", hint="remove it", place=Place(str(final))

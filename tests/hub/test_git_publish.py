@@ -295,6 +295,28 @@ def test_a_full_disk_is_told_and_leaves_nothing_half_made(
     assert git(repository, "rev-parse", "v1") == first
 
 
+def test_locks_that_a_killed_git_has_left_are_taken_away_here_and_told_of_there(
+    hub: GitHub, built: Make, repository: Path, tmp_path: Path
+) -> None:
+    hub.publish(built("one", large=False))
+    hub.resolve(REPO, version=1)
+    (mirror,) = (tmp_path / "store" / "git").iterdir()
+    (mirror / "shallow.lock").touch()
+    second = hub.publish(built("two", large=False)).revision.id
+    git(mirror, "update-ref", "-d", f"refs/kernelyard/{second}")
+    (mirror / "shallow.lock").touch()
+    (mirror / "refs" / "kernelyard" / f"{second}.lock").touch()
+    assert GitHub(hub.place).resolve(REPO, version=1).id == second
+    left = repository / "refs" / "heads" / "v1.lock"
+    left.touch()
+    with pytest.raises(EnvironmentProblemError) as caught:
+        hub.publish(built("three", large=False))
+    assert caught.value.code == "KY510"
+    assert "refs/heads/v1.lock" in str(caught.value)
+    left.unlink()
+    assert hub.publish(built("four", large=False)).changed
+
+
 def test_a_repository_that_refuses_a_push_says_why(hub: GitHub, built: Make, repository: Path) -> None:
     first = hub.publish(built("one", large=False)).revision.id
     hook = repository / "hooks" / "pre-receive"

@@ -56,6 +56,7 @@ _PASSING = re.compile(
     r"|recv (failure|error)|SSL_read|unexpected eof",
     re.IGNORECASE,
 )
+_LOCKED = re.compile(r"Unable to create '([^']+\.lock)': File exists")
 _REFUSED = re.compile(
     r"could not read (username|password)|authentication failed|permission (to .*)?denied|terminal prompts disabled"
     r"|host key verification failed|returned error: (401|403)|authorization error|authentication required"
@@ -249,6 +250,11 @@ class GitPlace:
             hint = "free some space, or point KERNELYARD_CACHE to a larger disk"
             full = Place(store) if self.scheme != "file" or store in own else place
             return EnvironmentProblemError("KY301", "the disk is full", hint=hint, place=full)
+        locked = _LOCKED.search(said)
+        if locked is not None:
+            hint = "try again; if it stays and no git is at work there, one was killed: remove that file"
+            what = f"another git is changing this, or was killed while it did: {locked[1]}"
+            return EnvironmentProblemError("KY510", told(what), hint=hint, place=place)
         if "dubious ownership" in said:
             hint = f"if you trust them: git config --global --add safe.directory {urlsplit(place.path).path}"
             return EnvironmentProblemError("KY540", "the repository is another user's", hint=hint, place=place)

@@ -22,7 +22,7 @@ from kernelyard.errors import (
 from kernelyard.formats.fields import Fields, canonical_json, parse_json_object
 from kernelyard.formats.wanted import newest_first
 from kernelyard.hub.git_access import REMOTE, GitPlace, RemoteRefs
-from kernelyard.hub.git_mirror import init_repository
+from kernelyard.hub.git_mirror import changing, init_repository
 from kernelyard.hub.memory import Memory
 from kernelyard.hub.own_file import read_own, write_own
 from kernelyard.hub.refs import VERSION_BRANCH, RefChange, Refs
@@ -143,10 +143,11 @@ class History:
             return
         options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--filter=tree:0", "--stdin")
         wanted = "".join(f"{oid}\n" for oid in missing).encode()
-        self.place.run(self.repo, "fetch", *options, REMOTE, stdin=wanted, folder=self._folder)
-        for oid in missing:
-            # What later fetches need not bring again.
-            self._local("update-ref", f"refs/kernelyard/{oid}", oid)
+        with changing(self._folder):
+            self.place.run(self.repo, "fetch", *options, REMOTE, stdin=wanted, folder=self._folder)
+            for oid in missing:
+                # What later fetches need not bring again.
+                self._local("update-ref", f"refs/kernelyard/{oid}", oid)
 
     def _local(self, *arguments: str, stdin: bytes = b"") -> bytes:
         return self.place.work(self.repo, self._folder, *arguments, stdin=stdin)

@@ -28,7 +28,7 @@ from kernelyard.hub.static import copy_verified
 from kernelyard.hub.tree import TreeFile
 from kernelyard.store import Store, hash_file, open_regular, writing
 
-__all__ = ["Mirror", "aside", "init_repository", "large_path"]
+__all__ = ["Mirror", "aside", "changing", "init_repository", "large_path"]
 
 _CHUNK = 1 << 20
 _REGULAR = frozenset({"100644", "100755"})
@@ -87,7 +87,7 @@ class Mirror:
         small = f"--filter=blob:limit={LARGEST_PLAIN + 1}"
         missing = MissingError("KY501", f"{self.repo} has no revision {id_}", hint="check the id")
         # Two that fetch at once would be in each other's way at the list of shallow commits.
-        with _locked(self.folder / "kernelyard.lock"):
+        with changing(self.folder):
             try:
                 self.ask("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--depth=1", small, REMOTE, id_)
             except EnvironmentProblemError as error:
@@ -96,11 +96,12 @@ class Mirror:
                 raise missing from None
             if self.local("cat-file", "-t", id_).strip() != b"commit":
                 raise missing
-            self.keep(id_)
+            self.local("update-ref", _kept(id_), id_)
 
     def keep(self, id_: str) -> None:
         """Say that a commit is here."""
-        self.local("update-ref", _kept(id_), id_)
+        with changing(self.folder):
+            self.local("update-ref", _kept(id_), id_)
 
     def tree(self, id_: str) -> Tree:
         """Return what a commit that is here holds."""
@@ -142,7 +143,8 @@ class Mirror:
             options = ("--no-tags", "--no-write-fetch-head", "--recurse-submodules=no", "--filter=blob:none", "--stdin")
             negotiation = ("-c", "fetch.negotiationAlgorithm=noop")
             wanted = "".join(f"{oid}\n" for oid in missing).encode()
-            self.ask(*negotiation, "fetch", "--quiet", *options, REMOTE, stdin=wanted)
+            with changing(self.folder):
+                self.ask(*negotiation, "fetch", "--quiet", *options, REMOTE, stdin=wanted)
 
     def blobs(self, oids: Iterable[str]) -> Iterator[tuple[str, Iterator[bytes]]]:
         """Yield the id and the content of blobs, which are fetched where they are not here; see :func:`read_blobs`."""
@@ -264,17 +266,23 @@ def large_path(digest: str) -> str:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock where the file system has them; without, git itself fails where two are in each other's way."""
+def changing(folder: Path) -> Iterator[None]:
+    """Hold the lock on a repository of ours, where the file system has locks, and take away what killed ones have left.
+
+    Git's own locks are files, which stay when their process is killed; whoever holds ours knows that nobody is at work.
+    """
     from filelock import FileLock
 
-    lock = FileLock(path)
+    lock = FileLock(folder / "kernelyard.lock")
     try:
         lock.acquire()
     except (OSError, NotImplementedError):
         yield
         return
     try:
+        left = [folder / "shallow.lock", folder / "packed-refs.lock", *folder.glob("refs/kernelyard/*.lock")]
+        for path in left:
+            path.unlink(missing_ok=True)
         yield
     finally:
         lock.release()

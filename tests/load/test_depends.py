@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -199,3 +201,25 @@ def test_what_is_malformed_is_refused_with_its_place(
     assert caught.value.code == "KY610"
     assert caught.value.place is not None
     assert str(caught.value.place.key).startswith("kernel-depends[0]")
+
+
+def test_sixteen_threads_get_kernels_that_need_one_another_once(put: Put) -> None:
+    put("d", "RUNS = []\n")
+    put("b", "d = get_kernel_dep('org/d')\nd.RUNS.append(name)\n", [on("d")])
+    put("c", "d = get_kernel_dep('org/d')\nd.RUNS.append(name)\n", [on("d")])
+    put("a", "b = get_kernel_dep('org/b')\nc = get_kernel_dep('org/c')\nb.d.RUNS.append(name)\n", [on("b"), on("c")])
+    together = threading.Barrier(16)
+
+    def load(number: int) -> tuple[str, int]:
+        name = "abcd"[number % 4]
+        together.wait()
+        return name, id(get_kernel(f"org/{name}", version=1))
+
+    with ThreadPoolExecutor(16) as pool:
+        loaded = set(pool.map(load, range(16)))
+    assert len(loaded) == 4
+    a = get_kernel("org/a", version=1)
+    assert a.b.d is a.c.d
+    assert sorted(a.b.d.RUNS) == ["a", "b", "c"]
+    assert a.b.d.RUNS[-1] == "a"
+    assert sorted(kernel.metadata.name for kernel in get_loaded_kernels()) == ["a", "b", "c", "d"]

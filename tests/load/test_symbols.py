@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -13,13 +14,14 @@ from typing import Any
 import pytest
 
 from kernelyard.binary import exported_names
+from kernelyard.errors import MissingError
 from kernelyard.formats.facts import Facts
 from kernelyard.formats.index import FileEntry, VariantEntry
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
 from kernelyard.hub.folder import FolderHub
-from kernelyard.load import libraries, symbols
-from kernelyard.load.binaries import complete_facts, judge_files
+from kernelyard.load import get_local_kernel, libraries, symbols
+from kernelyard.load.binaries import as_read, complete_facts
 from kernelyard.load.choose import choose
 from kernelyard.load.libraries import cuda_of_library, missing_libraries
 from kernelyard.load.rules import judge
@@ -267,11 +269,37 @@ def test_a_build_of_others_is_refused_by_its_files_before_it_is_opened(
     system = with_torch(make_torch())
     assert judge(stated, system).usable
     for one in (stated, stated.entry()):
-        verdict = judge_files(one, build, system)
+        verdict = judge(as_read(one.name, one.facts, build), system)
         assert verdict.reason == "It needs aoti_torch_gone, which torch 2.9.0 does not have."
     # What the index says is not doubted, and not looked up.
     known = replace(stated, facts=replace(stated.facts, needed=(), undefined=(), glibc=Version("2.17")))
-    assert judge_files(known, tmp_path / "nowhere", system).usable
+    assert judge(as_read(known.name, known.facts, tmp_path / "nowhere"), system).usable
+
+
+@pytest.mark.compile
+def test_the_next_variant_is_taken_where_the_files_of_the_best_show_that_it_does_not_run(
+    make_torch: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The library would end the process if it were opened, so it is not."""
+    own = 'extern "C" int aoti_torch_gone();\n__attribute__((constructor)) void opened() { __builtin_trap(); }\n'
+    source = "import ctypes, pathlib\nctypes.CDLL(str(pathlib.Path(__file__).with_name('_gray.abi3.so')))\n"
+    for name, text in {FULL: source, "torch-universal": "x = 1\n"}.items():
+        variant = tmp_path / "build" / name
+        variant.mkdir(parents=True)
+        (variant / "__init__.py").write_text(text)
+        metadata = {"name": "gray", "id": f"_gray_{name[:8].replace('-', '_')}", "version": 1, "license": "MIT"}
+        metadata |= {"python-depends": [], "backend": {"type": "cpu"}}
+        (variant / "metadata.json").write_text(json.dumps(metadata))
+    link(tmp_path / "build" / FULL / "_gray.abi3.so", own + "int f() { return aoti_torch_gone(); }")
+    system = with_torch(make_torch())
+    monkeypatch.setattr("kernelyard.load.resolve.describe_system", lambda: system)
+    module = get_local_kernel(tmp_path)
+    assert module.__kernel__.variant == "torch-universal"
+    assert f"{FULL} does not run here, by what its files show: It needs aoti_torch_gone, which torch" in caplog.text
+    shutil.rmtree(tmp_path / "build" / "torch-universal")
+    with pytest.raises(MissingError, match="It needs aoti_torch_gone, which torch") as caught:
+        get_local_kernel(tmp_path)
+    assert caught.value.code == "KY601"
 
 
 @pytest.mark.torch

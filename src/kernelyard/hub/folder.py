@@ -92,8 +92,8 @@ class FolderHub(Hub):
     @classmethod
     def _read(cls, folder: Path) -> FolderHub | None:
         try:
-            with _reading(folder):
-                names = sorted(item.name for item in os.scandir(folder) if item.is_dir())
+            with _reading(folder), os.scandir(folder) as items:
+                names = sorted(item.name for item in items if item.is_dir())
         except (FileNotFoundError, NotADirectoryError):
             return None
         read = [_read_variant(folder / name) for name in names if _is_variant_name(name)]

@@ -3,46 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kernelyard.binary import BinaryError, Elf, read_device_code, read_elf
 from kernelyard.formats.facts import DeviceImage, Facts
-from kernelyard.formats.index import VariantEntry
 from kernelyard.formats.versions import InvalidVersion, Version
-from kernelyard.hub.folder import FolderVariant, list_files
-from kernelyard.load.rules import Verdict, judge
-from kernelyard.load.system import System
+from kernelyard.hub.folder import list_files
 
-__all__ = ["complete_facts", "judge_files"]
+if TYPE_CHECKING:
+    from kernelyard.binary import Elf
+
+__all__ = ["Read", "as_read", "complete_facts"]
 
 
-def judge_files(
-    variant: VariantEntry | FolderVariant,
-    root: Path,
-    system: System,
-    *,
-    backend: str | None = None,
-    device: int | None = None,
-) -> Verdict:
-    """Judge a variant whose files are here, by all that they show: the last word before it is opened.
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A variant with what was read from its files."""
+
+    name: str
+    facts: Facts
+
+
+def as_read(name: str, facts: Facts, root: Path) -> Read:
+    """Return a variant whose files are here with all that they show: what the last word before it is opened is about.
 
     It costs nothing where the index knows everything, as it does of what Kernelyard has built.
 
     Args:
-        variant: The variant.
+        name: Of the variant.
+        facts: What is known of it.
         root: The folder with its files.
-        system: The machine and the interpreter.
-        backend: As in :func:`kernelyard.load.rules.judge`.
-        device: As there.
 
     Raises:
         OSError: A file cannot be opened.
     """
-    if not _is_complete(variant.facts):
+    if not _is_complete(facts):
         libraries = [root / path for path in list_files(root) if ".so" in path.rpartition("/")[2]]
-        variant = replace(variant, facts=complete_facts(variant.facts, libraries))
-    return judge(variant, system, backend=backend, device=device)
+        facts = complete_facts(facts, libraries)
+    return Read(name, facts)
 
 
 def _is_complete(facts: Facts) -> bool:
@@ -82,6 +81,9 @@ def complete_facts(facts: Facts, libraries: Iterable[Path]) -> Facts:
 
 
 def _read(path: Path) -> Elf | None:
+    # Reading binaries is for builds of others; ours need not pay for the import.
+    from kernelyard.binary import BinaryError, read_elf
+
     try:
         return read_elf(path)
     except BinaryError:
@@ -100,6 +102,8 @@ def _glibc(elf: Elf) -> Iterable[Version]:
 
 
 def _images(paths: Iterable[Path]) -> tuple[DeviceImage, ...] | None:
+    from kernelyard.binary import BinaryError, read_device_code
+
     try:
         found = {
             DeviceImage(code.kind, code.capability, Version(code.ptx_isa) if code.ptx_isa else None)

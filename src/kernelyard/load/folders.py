@@ -16,7 +16,7 @@ from kernelyard.load.described import KernelDependency, Metadata
 from kernelyard.load.fetch import check_backends
 from kernelyard.load.importer import imported
 from kernelyard.load.loaded import load_tree
-from kernelyard.load.resolve import Terms, best
+from kernelyard.load.resolve import Terms, best, check_files
 from kernelyard.load.rules import Verdict
 from kernelyard.load.verified import verify_folder
 from kernelyard.store import absolute_path
@@ -72,26 +72,27 @@ def load_folder(path: str | Path, terms: Terms, chain: Chain, needed: Needed) ->
     """
     found = find_folder(path)
     verdicts = best(str(found.path), found.variants, terms, found.broken)
-    return first_success(_attempts(found, verdicts, chain, needed))
+    return first_success(_attempts(found, verdicts, terms, chain, needed))
 
 
 def _attempts(
-    found: FolderHub, verdicts: tuple[Verdict, ...], chain: Chain, needed: Needed
+    found: FolderHub, verdicts: tuple[Verdict, ...], terms: Terms, chain: Chain, needed: Needed
 ) -> Iterator[Attempt[ModuleType]]:
     by_name = {variant.name: variant for variant in found.variants}
     for verdict in verdicts:
         if verdict.usable:
-            run = partial(_load, by_name[verdict.variant], verdict, chain, needed)
+            run = partial(_load, by_name[verdict.variant], verdict, terms, chain, needed)
             yield Attempt(verdict.variant, str(found.path), run, lambda: True)
 
 
-def _load(variant: FolderVariant, verdict: Verdict, chain: Chain, needed: Needed) -> ModuleType:
+def _load(variant: FolderVariant, verdict: Verdict, terms: Terms, chain: Chain, needed: Needed) -> ModuleType:
     tree = verify_folder(variant)
     place = Place(str(variant.path / "metadata.json"))
     check_backends(variant.metadata, variant.facts, place)
     module = imported(tree.identity)
     if module is not None:
         return module
+    check_files(str(variant.path), variant, variant.path, terms)
     described = Metadata.of(variant.metadata, path=place.path)
     modules = needed(described, chain.with_(str(variant.path), str(variant.path)))
     return load_tree(tree, variant.metadata, variant.name, None, verdict.reason, dependencies=modules)

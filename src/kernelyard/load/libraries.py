@@ -116,7 +116,8 @@ def _files_in(folder: str) -> Iterator[str]:
 def _folders_in(folder: str) -> list[str]:
     """Return the folders of the packages of NVIDIA: ``nvidia/cublas/lib``, from CUDA 13 on ``nvidia/cu13/lib``."""
     try:
-        return sorted(f"{entry.path}/lib" for entry in os.scandir(folder) if entry.is_dir())
+        with os.scandir(folder) as entries:
+            return sorted(f"{entry.path}/lib" for entry in entries if entry.is_dir())
     except OSError:
         return []
 

@@ -30,7 +30,7 @@ from kernelyard.load.loaded import RepoInfo, load_tree
 from kernelyard.load.overrides import VARIABLE, local_override
 from kernelyard.load.redirect import Redirect, known_redirect, redirect_at, redirect_of
 from kernelyard.load.remembered import freshness
-from kernelyard.load.resolve import Choice, OfflineError, Terms, at, best, judged, resolve
+from kernelyard.load.resolve import Choice, OfflineError, Terms, at, best, check_files, judged, resolve
 from kernelyard.load.rules import Verdict
 from kernelyard.load.trust import check_consent, check_evidence, check_local, check_variant
 from kernelyard.load.unusable import is_refusal
@@ -193,6 +193,7 @@ def _load(request: Request, source: Hub, found: Revision, verdict: Verdict) -> M
     if module is not None:
         return module
     tree, described, chain = _fetched(request, source, found, verdict)
+    check_files(at(found), entry, tree.root, request.terms)
     modules = _needed(request, described, chain)
     metadata = metadata_of(tree, entry, found.index)
     info = RepoInfo(found.repo, found.id)

@@ -6,19 +6,21 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from kernelyard.errors import EnvironmentProblemError, KernelyardError, MissingError
+from kernelyard.errors import EnvironmentProblemError, KernelyardError, MissingError, Place
 from kernelyard.formats.wanted import Wanted
 from kernelyard.hub import Hub, Revision
 from kernelyard.hub.folder import BrokenVariant
 from kernelyard.hub.offline import offline_variable
+from kernelyard.load.binaries import as_read
 from kernelyard.load.choose import choose
 from kernelyard.load.remembered import Recalled, Remembered, freshness
 from kernelyard.load.rules import Candidate, Verdict
 from kernelyard.load.system import describe_system
 from kernelyard.load.unusable import DEVICE_CODE, REQUIREMENTS, as_if_unknown, refusal
 
-__all__ = ["Choice", "OfflineError", "Terms", "UnknownError", "at", "best", "judged", "resolve"]
+__all__ = ["Choice", "OfflineError", "Terms", "UnknownError", "at", "best", "check_files", "judged", "resolve"]
 
 _logger = logging.getLogger("kernelyard.load")
 #: Hubs of which a warning has told that they cannot be reached.
@@ -145,6 +147,32 @@ def best(
     if verdicts and verdicts[0].usable:
         return verdicts
     raise _refusal(what, verdicts, candidates, terms)
+
+
+def check_files(what: str, variant: Candidate, root: Path, terms: Terms) -> None:
+    """Judge a variant again by what its files show, before it is opened. What its index knows is not looked up.
+
+    Args:
+        what: The kernel, as the message names it.
+        variant: With what is known of it.
+        root: The folder with its files.
+        terms: What is wanted of it.
+
+    Raises:
+        MissingError: It does not run here after all (KY601).
+        EnvironmentProblemError: A file cannot be read (KY511).
+    """
+    try:
+        read = as_read(variant.name, variant.facts, root)
+    except OSError as error:
+        if isinstance(error, KernelyardError):
+            raise
+        place = Place(error.filename or str(root))
+        raise EnvironmentProblemError("KY511", f"cannot be read: {error.strerror or error}", place=place) from error
+    (verdict,) = judged([read], terms)
+    if not verdict.usable:
+        said = f"{what}: {variant.name} does not run here, by what its files show: {verdict.reason}"
+        raise MissingError("KY601", said, hint=verdict.cure)
 
 
 def at(found: Revision) -> str:

@@ -68,7 +68,8 @@ def _metadata_with_lock(root: Path) -> Iterator[Any]:
             yield from (one for one in folders if one.joinpath(LOCK_FILE).exists())
         return
     try:
-        names = sorted(entry.name for entry in os.scandir(root) if entry.name.endswith(_SUFFIXES))
+        with os.scandir(root) as entries:
+            names = sorted(entry.name for entry in entries if entry.name.endswith(_SUFFIXES))
     except OSError:
         return
     yield from (root / name for name in names if (root / name / LOCK_FILE).is_file())

@@ -28,7 +28,7 @@ from kernelyard.load.described import Metadata as Described
 from kernelyard.load.fetch import check_backends
 from kernelyard.load.importer import imported
 from kernelyard.load.loaded import RepoInfo, load_tree
-from kernelyard.load.resolve import Terms, best, judged
+from kernelyard.load.resolve import Terms, best, check_files
 from kernelyard.load.rules import Verdict
 from kernelyard.load.trust import check_consent, check_evidence, check_variant
 from kernelyard.load.verified import VerifiedTree
@@ -248,12 +248,8 @@ class _Kernel:
             what = f"the variant calls its version {metadata.version}, and locked is version {self.locked.version}"
             raise VerificationError("KY602", what, hint="tell the owner of the kernel", place=place)
         check_backends(metadata, known.facts, place)
-        facts = _said(known.name, metadata)
-        verdict = judged([Known(known.name, facts)], self.use.terms)[0]
-        if not verdict.usable and self.locked.index is None:
-            raise MissingError(
-                "KY601", f"{self.name}: {known.name} does not run here: {verdict.reason}", hint=verdict.cure
-            )
+        told = known if self.locked.index is not None else Known(known.name, _said(known.name, metadata))
+        check_files(self.name, told, tree.root, self.use.terms)
         return metadata
 
     def _needed(self, needed: KernelDependency) -> LockedKernel:

@@ -23,9 +23,14 @@ def newest_pip(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return _module("newest_pip", monkeypatch)
 
 
+@pytest.fixture
+def loader(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return _module("loader", monkeypatch)
+
+
 def _module(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(REPOSITORY / "benchmarks"))
-    for each in ("toolchain", "newest_pip"):
+    for each in ("toolchain", "newest_pip", "loader"):
         monkeypatch.delitem(sys.modules, each, raising=False)
     return importlib.import_module(name)
 
@@ -107,3 +112,29 @@ def test_wheels_are_read_from_pip_s_report(newest_pip: ModuleType) -> None:
         "torch-2.15.0-cp311-cp311-manylinux_2_28_x86_64.whl",
         "six-1.0-py3-none-any.whl",
     ]
+
+
+@pytest.mark.parametrize(
+    ("ours", "least", "met"), [(10, False, True), (10.1, False, False), (10, True, True), (9.9, True, False)]
+)
+def test_a_figure_of_loading_meets_its_target_from_the_right_side(
+    loader: ModuleType, ours: float, *, least: bool, met: bool
+) -> None:
+    row = loader.Row("speed", ours, "GB/s", target=10, least=least)
+    assert row.met is met
+    said = "at least" if least else "at most"
+    assert row.line().endswith(f"|  | {said} 10: {'met' if met else 'missed'} |")
+
+
+def test_figures_of_loading_stand_beside_those_of_the_other_package(loader: ModuleType) -> None:
+    assert loader.Row("a call", 13.456, "µs", 6187.4).line() == "| a call | 13.5 µs | 6187 µs |  |"
+    assert loader.Row("a call", 0.5, "s").met is None
+    assert loader.number(1234) == "1,234"
+
+
+def test_what_is_timed_does_not_see_the_settings_of_this_machine(
+    loader: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("KERNELYARD_HUB", "HF_ENDPOINT", "LOCAL_KERNELS"):
+        monkeypatch.setenv(name, "x")
+    assert not {"KERNELYARD_HUB", "HF_ENDPOINT", "LOCAL_KERNELS"} & loader.environment().keys()

@@ -166,6 +166,7 @@ TAKE_NONE: dict[str, Callable[[Surroundings], object]] = {
     "kernelyard get --trust-remote-code": lambda around: around.command(
         "get", REPO, "--version", "1", "--trust-remote-code"
     ),
+    "kernelyard to-wheel": lambda around: around.command("to-wheel", REPO, "--revision", "v1"),
     "kernelyard download": lambda around: around.command("download", str(around.project)),
 }
 

@@ -89,11 +89,14 @@ def _found(
     what: str, version: str | None, revision: str | None, location: str | None
 ) -> tuple[Hub, Revision, str | None]:
     from kernelyard.hub import open_hub
+    from kernelyard.load.trust import check_consent
 
     if not Path(what).is_dir():
         if version is None and revision is None:
             raise click.UsageError("name a version, as in `kernelyard to-wheel org/name 1.1.2`, or a --revision")
         hub = open_hub(location)
+        # Nothing of it is run, so it takes no consent. What a policy denies comes into no wheel.
+        check_consent(hub, what, trust_remote_code=True)
         return hub, hub.resolve(what, version=version, revision=revision), None
     from kernelyard.errors import InputError, MissingError
     from kernelyard.formats.wanted import InvalidRelease, release_of

@@ -17,6 +17,7 @@ from kernelyard.hub.folder import FolderHub
 from kernelyard.load.choose import choose, none_fits
 from kernelyard.load.fetch import fetch_variant
 from kernelyard.load.system import System
+from kernelyard.load.trust import check_evidence, check_variant
 from kernelyard.load.verified import VerifiedTree, verify_folder
 
 __all__ = ["Converted", "LeftOut", "Wheels", "convert", "selected", "this_machines"]
@@ -84,6 +85,7 @@ def convert(
         EnvironmentProblemError, VerificationError: As the hub and :func:`wheel_of` do.
     """
     distribution_name(found.index, distribution)
+    check_evidence(hub, found)
     origin = _origin(hub, found, release)
     licences = dict(_licences(hub, found))
     converted, left_out = [], []
@@ -150,7 +152,9 @@ def _origin(hub: Hub, found: Revision, release: str | None) -> Origin:
 def _verified(hub: Hub, found: Revision, entry: VariantEntry) -> VerifiedTree:
     if isinstance(hub, FolderHub):
         return verify_folder(next(variant for variant in hub.variants if variant.name == entry.name))
-    return fetch_variant(hub, found, entry)
+    tree = fetch_variant(hub, found, entry)
+    check_variant(hub, found, entry, tree)
+    return tree
 
 
 def _licences(hub: Hub, found: Revision) -> Iterator[tuple[str, bytes]]:

@@ -391,13 +391,33 @@ def test_a_cache_in_a_home_that_is_not_known_is_told(monkeypatch: pytest.MonkeyP
     assert caught.value.code == "KY302"
 
 
-def test_without_any_home_the_store_is_not_made_in_the_current_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("KERNELYARD_CACHE", "HOME", "XDG_CACHE_HOME"):
+@pytest.fixture
+def homeless(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KERNELYARD_CACHE", "KERNELYARD_LAYERS", "KERNELYARD_STATE", "HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)
-    error = failure(Store.default)
-    assert error.code == "KY302"
-    assert "KERNELYARD_CACHE" in error.hint
+
+
+@pytest.mark.usefixtures("homeless")
+def test_without_any_home_nothing_is_made_in_the_current_folder() -> None:
+    from kernelyard.hub.memory import Memory
+
+    for default in (Store.default, Memory.default):
+        error = failure(default)
+        assert error.code == "KY302"
+        assert "KERNELYARD_CACHE" in error.hint
+
+
+@pytest.mark.usefixtures("homeless")
+def test_without_any_home_layers_are_enough(layered: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernelyard.hub.memory import Memory
+
+    monkeypatch.setenv("KERNELYARD_LAYERS", os.pathsep.join(map(str, layered.layers)))
+    store = Store.default()
+    assert store.get("variants", "low") == layered.layers[1] / "variants" / "low"
+    assert failure(lambda: store.provide("variants", "new", fill)).code == "KY302"
+    assert not Memory.default().root.exists()
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "device"])

@@ -16,7 +16,7 @@ from kernelyard.errors import InputError, Place, VerificationError
 from kernelyard.formats.fields import canonical_json, parse_json_object
 from kernelyard.hub.own_file import read_own, write_own
 from kernelyard.hub.refs import Refs
-from kernelyard.store import Store, absolute_path
+from kernelyard.store import Store, absolute_path, own_folder
 
 __all__ = ["Memory"]
 
@@ -48,7 +48,7 @@ class Memory:
             return cls(Store.default().root / "state" / "hubs")
         from platformdirs import user_state_path
 
-        return cls(user_state_path("kernelyard", appauthor=False) / "hubs")
+        return cls(own_folder(user_state_path) / "hubs")
 
     def check(self, location: str, refs: Refs) -> None:
         """Hold what a hub shows against what was seen, and remember it where it is more.

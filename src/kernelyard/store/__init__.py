@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelyard.store.entries import LAYERED, Entry, Store
+from kernelyard.store.entries import LAYERED, Entry, Store, own_folder
 from kernelyard.store.files import absolute_path, hash_file, hash_files, make_folder, open_regular, writing
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "hash_files",
     "make_folder",
     "open_regular",
+    "own_folder",
     "writing",
 ]

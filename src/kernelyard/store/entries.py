@@ -24,7 +24,7 @@ from kernelyard.errors import EnvironmentProblemError, Place
 from kernelyard.store.files import absolute_path, make_folder, writing
 from kernelyard.store.permissions import check_store
 
-__all__ = ["LAYERED", "Entry", "Store"]
+__all__ = ["LAYERED", "Entry", "Store", "own_folder"]
 
 #: What kernels are loaded from. Read-only layers are looked into for these, and each file of these is on the disk
 #: before the rename is. Toolchain parts are not: their ten thousand files would cost a minute, and they have records.
@@ -83,15 +83,7 @@ class Store:
             return cls(absolute_path(configured, code="KY302"), layers)
         from platformdirs import user_cache_path
 
-        try:
-            root = user_cache_path("kernelyard", appauthor=False)
-        except RuntimeError:
-            root = Path("~")
-        # Older platformdirs answer a path that begins with `~`, which would be made in the current folder.
-        if not root.is_absolute():
-            hint = "set HOME, or point KERNELYARD_CACHE to a folder of your own"
-            raise EnvironmentProblemError("KY302", "there is no home directory to keep the store in", hint=hint)
-        return cls(root, layers)
+        return cls(own_folder(user_cache_path), layers)
 
     def path(self, kind: str, key: str) -> Path:
         """Return where an entry stands in the store itself, whether it exists or not."""
@@ -216,6 +208,28 @@ class Store:
                 continue
             if abandoned:
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def own_folder(of_user: Callable[..., Path]) -> Path:
+    """Return the folder of a user's, by a function of platformdirs.
+
+    Where the user has no home but ``KERNELYARD_LAYERS`` are there, as in a container that is started as any user, it is
+    one below which nothing can be: what is in the layers is loaded, and nothing is kept.
+
+    Raises:
+        EnvironmentProblemError: The user has no home (KY302).
+    """
+    try:
+        folder = of_user("kernelyard", appauthor=False)
+    except RuntimeError:
+        folder = Path("~")
+    # Older platformdirs answer a path that begins with `~`, which would be made in the current folder.
+    if folder.is_absolute():
+        return folder
+    if os.environ.get("KERNELYARD_LAYERS"):
+        return Path(os.devnull) / "kernelyard"
+    hint = "set HOME, or point KERNELYARD_CACHE to a folder of your own"
+    raise EnvironmentProblemError("KY302", "there is no home directory to keep the store in", hint=hint)
 
 
 def _entry(path: Path) -> os.stat_result | None:

@@ -52,6 +52,8 @@ def unsafe_above(real: Path) -> tuple[Path, str, str] | None:
             found = path.lstat()
         except (FileNotFoundError, NotADirectoryError, PermissionError):
             continue
+        if not stat.S_ISDIR(found.st_mode):
+            continue  # nothing can be below it
         # In a folder with the sticky bit, such as /tmp, others cannot move away what is ours.
         why = others_may_write(found, mine, is_sticky=path != real and bool(found.st_mode & stat.S_ISVTX))
         if why is not None:

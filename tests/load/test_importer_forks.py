@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelyard.load import get_loaded_kernels, get_local_kernel, importer, kernels, loaded, loading
+from kernelyard.load import get_loaded_kernels, get_local_kernel, importer, kernels, loaded, loading, resolve
 
 MakeVariant = Callable[..., Path]
 
@@ -81,7 +81,7 @@ def test_locks_that_another_thread_holds_are_free_in_a_child(make_variant: MakeV
     let_go = threading.Event()
 
     def hold() -> None:
-        with importer._lock, loaded._lock, loading._lock, kernels._lock:
+        with importer._lock, loaded._lock, loading._lock, kernels._lock, resolve._lock:
             held.set()
             let_go.wait(30)
 
@@ -92,7 +92,7 @@ def test_locks_that_another_thread_holds_are_free_in_a_child(make_variant: MakeV
 
     def load() -> None:
         assert get_local_kernel(variant).twice(2) == 4
-        for module in (importer, loaded, loading, kernels):
+        for module in (importer, loaded, loading, kernels, resolve):
             assert not module._lock.locked()
 
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from kernelyard.hub.folder import BrokenVariant
 from kernelyard.hub.offline import offline_variable
 from kernelyard.load.binaries import as_read
 from kernelyard.load.choose import choose
+from kernelyard.load.forks import fork_safe_lock
 from kernelyard.load.remembered import Recalled, Remembered, freshness
 from kernelyard.load.rules import Candidate, Verdict
 from kernelyard.load.system import describe_system
@@ -25,7 +25,7 @@ __all__ = ["Choice", "OfflineError", "Terms", "UnknownError", "at", "best", "che
 _logger = logging.getLogger("kernelyard.load")
 #: Hubs of which a warning has told that they cannot be reached.
 _warned: set[str] = set()
-_lock = threading.Lock()
+_lock = fork_safe_lock()
 
 
 class OfflineError(EnvironmentProblemError, FileNotFoundError, ValueError):

@@ -94,6 +94,9 @@ def test_bytecode_that_was_planted_is_refused(store: Store, name: str) -> None:
     # Unchecked: an import would take it whatever the source is.
     file.write_bytes(importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + bytes(8) + code)
     assert "bytecode" in store.refused(file)
+    own = {"KERNELYARD_CACHE": str(store.root / "store")}
+    verified = store._kernelyard("cache", "verify", env=own)
+    assert (verified.returncode, f"{file}: is bytecode" in verified.stdout + verified.stderr) == (4, True)
 
 
 @pytest.mark.parametrize("name", ["__init__.py", "table.txt", "metadata.json"])

@@ -18,7 +18,9 @@ from kernelyard.hub import open_hub
 from kernelyard.hub.hugging_face import HuggingFaceHub
 from kernelyard.hub.transfer import Patience
 from kernelyard.load import kernels, trust
+from kernelyard.load.layer import export_layer
 from kernelyard.load.trust_publisher import publisher_of
+from kernelyard.store import Store
 from tests.hub.hugging_face_server import Handler, Hub
 
 FILES = 3
@@ -208,13 +210,16 @@ def test_what_others_may_have_written_of_a_publisher_is_not_believed(
         get_kernel("org/gray", version=1)
 
 
+@pytest.mark.parametrize("exported", [True, False])
 @pytest.mark.parametrize("trusted", [True, False])
 def test_a_layer_says_who_was_trusted_when_it_was_made(
     put: Callable[..., None],
     hugging_face: Hub,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
-    trusted: bool,  # noqa: FBT001
+    *,
+    trusted: bool,
+    exported: bool,
 ) -> None:
     monkeypatch.delenv("KERNELYARD_STATE")
     put()
@@ -223,7 +228,12 @@ def test_a_layer_says_who_was_trusted_when_it_was_made(
         with pytest.raises(VerificationError):
             get_kernel("org/gray", version=1)
     get_kernel("org/gray", version=1, trust_remote_code=not trusted)
-    shutil.move(tmp_path / "store", tmp_path / "layer")
+    if exported:
+        export_layer(Store.default(), tmp_path / "layer", ["org/gray"])
+        assert len(list((tmp_path / "layer/state/publishers").iterdir())) == 1
+        shutil.rmtree(tmp_path / "store")
+    else:
+        shutil.move(tmp_path / "store", tmp_path / "layer")
     monkeypatch.setenv("KERNELYARD_LAYERS", str(tmp_path / "layer"))
     monkeypatch.setenv("KERNELYARD_OFFLINE", "1")
     new_process(monkeypatch)

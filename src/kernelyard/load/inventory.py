@@ -160,11 +160,18 @@ def _stored(path: Path, used: float, layer: Path | None, origin: Origin | None) 
     )
 
 
+def _odd_files(path: Path) -> Iterator[Finding]:
+    for one in sorted(path.rglob("*")):
+        if one.is_symlink():
+            yield Finding(one, "is a link, which the store has none of")
+        elif one.suffix == ".pyc":
+            yield Finding(one, "is bytecode, which the store has none of")
+
+
 def _wrong_variant(path: Path, origin: Origin | None) -> Iterator[Finding]:
     try:
         digests = hash_tree(path)
-        for link in (one for one in sorted(path.rglob("*")) if one.is_symlink()):
-            yield Finding(link, "is a link, which the store has none of")
+        yield from _odd_files(path)
         found = unsafe(path)
     except KernelyardError as error:
         yield Finding(Path(error.place.path) if error.place else path, error.what)

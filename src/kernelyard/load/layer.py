@@ -7,11 +7,14 @@ import shutil
 import tarfile
 import uuid
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelyard.errors import InputError, MissingError, Place, VerificationError
+from kernelyard.errors import InputError, KernelyardError, MissingError, Place, VerificationError
+from kernelyard.formats.fields import parse_json_object
 from kernelyard.hub.memory import Memory
+from kernelyard.hub.own_file import read_own
 from kernelyard.load.inventory import findings, remembered_files, stored_kernels
 from kernelyard.store import Store, make_folder, writing
 
@@ -110,6 +113,26 @@ def _copy(store: Store, variants: Iterable[Path], target: Path, repos: Collectio
         folder = store.get("indexes", digest)
         if folder is not None:
             _copy_entry(folder, target / "indexes" / digest)
+    _copy_trust(store, target, repos)
+
+
+def _copy_trust(store: Store, target: Path, repos: Collection[str]) -> None:
+    """Copy which publishers are trusted and by which keys kernels were signed: offline, it decides as it does here."""
+    asked = {
+        "publishers": ("organisation", {repo.partition("/")[0] for repo in repos}),
+        "signers": ("kernel", {*repos}),
+    }
+    for state in _states(store):
+        for kind, (member, wanted) in asked.items():
+            for path in sorted((state / kind).glob("*.json")):
+                made = target / "state" / kind / path.name
+                with suppress(OSError, KernelyardError):
+                    content = read_own(path) if state == _states(store)[0] else path.read_bytes()
+                    fields = parse_json_object(content or b"", code="KY507", path=str(path))
+                    if not made.exists() and (not repos or fields.members.get(member) in wanted):
+                        make_folder(made.parent)
+                        made.write_bytes(content or b"")
+                        made.chmod(0o644)
 
 
 def _states(store: Store) -> tuple[Path, ...]:

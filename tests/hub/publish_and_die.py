@@ -20,7 +20,14 @@ from kernelyard.hub.folder import FolderHub
 from kernelyard.hub.protocol import Publication
 from kernelyard.hub.static import DirectoryReader, StaticHub
 
-WRITING = ("hub/publish.py", "hub/static.py", "hub/refs.py", "kernelyard/store/entries.py", "kernelyard/store/locks.py", "filelock/_unix.py")
+WRITING = (
+    "hub/publish.py",
+    "hub/static.py",
+    "hub/refs.py",
+    "kernelyard/store/entries.py",
+    "kernelyard/store/locks.py",
+    "filelock/_unix.py",
+)
 
 
 def build(folder: Path, number: int) -> Publication:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from email.message import Message
+from functools import cached_property
 from http.client import HTTPMessage
 from pathlib import Path
 from typing import IO, Any
@@ -153,8 +154,13 @@ class Access:
             raise InputError("KY506", what, hint="set HF_ENDPOINT to https://host")
         self._address = replace(address, authorization=f"Bearer {settings.token}" if settings.token else None)
         self._patience = patience
-        self._opener = urllib.request.build_opener(_Redirects(self._address))
-        self._opener.addheaders = [("User-Agent", "kernelyard")]
+
+    @cached_property
+    def _opener(self) -> urllib.request.OpenerDirector:
+        # Made for the first request: a kernel that is in the store needs none.
+        opener = urllib.request.build_opener(_Redirects(self._address))
+        opener.addheaders = [("User-Agent", "kernelyard")]
+        return opener
 
     def resolve_url(self, repo: str, revision: str, path: str) -> str:
         """Return the address of a file."""

@@ -117,9 +117,11 @@ def test_a_module_that_is_run_by_name_has_the_lock_of_its_package(tmp_path: Path
     assert run("-m", module, cwd=tmp_path, path=tmp_path / "src") == str(lock)
 
 
+@pytest.mark.parametrize("folder", ["lib/site-packages", "vendor"])
 @pytest.mark.parametrize("module", ["app", "app.part", "app.deep", "app.deep.part", "space.part"])
-def test_an_installed_module_has_the_lock_of_what_installed_it(tmp_path: Path, module: str) -> None:
-    site = tmp_path / "lib/site-packages"
+def test_an_installed_module_has_the_lock_of_what_installed_it(tmp_path: Path, module: str, folder: str) -> None:
+    # `pip install --target vendor` installs as well.
+    site = tmp_path / folder
     files = {
         "app/__init__.py": ASK,
         "app/part.py": ASK,
@@ -138,8 +140,9 @@ def test_an_installed_module_has_the_lock_of_what_installed_it(tmp_path: Path, m
     assert run("-c", program, cwd=tmp_path, path=site) == str(inside)
 
 
-def test_an_installed_module_without_a_lock_does_not_take_that_of_others(tmp_path: Path) -> None:
-    site = tmp_path / "lib/site-packages"
+@pytest.mark.parametrize("folder", ["lib/site-packages", "vendor"])
+def test_an_installed_module_without_a_lock_does_not_take_that_of_others(tmp_path: Path, folder: str) -> None:
+    site = tmp_path / folder
     install(site, "app", {"app.py": GET})
     install(site, "another", {"other.py": ""}, **{"kernels.lock": LOCK})
     write(tmp_path / "kernels.lock", LOCK)

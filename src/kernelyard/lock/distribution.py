@@ -17,9 +17,10 @@ from urllib.parse import unquote, urlsplit
 
 from kernelyard.formats.lock import LOCK_FILE
 
-__all__ = ["editable_lock", "installed_lock"]
+__all__ = ["editable_lock", "installed_lock", "is_installed"]
 
-_SUFFIXES = (".dist-info", ".egg-info")
+_INSTALLED = ".dist-info"
+_SUFFIXES = (_INSTALLED, ".egg-info")
 
 
 def installed_lock(root: Path, file: Path) -> tuple[str, bytes] | None:
@@ -35,6 +36,25 @@ def installed_lock(root: Path, file: Path) -> tuple[str, bytes] | None:
         return None
     metadata = _owner(root, file.relative_to(root).as_posix(), changed)
     return None if metadata is None else (str(metadata / LOCK_FILE), (metadata / LOCK_FILE).read_bytes())
+
+
+def is_installed(root: Path, file: Path) -> bool:
+    """Return whether a distribution in a folder says that it has installed a file there."""
+    try:
+        changed = root.stat().st_mtime_ns
+    except OSError:
+        return False
+    return _is_recorded(root, file.relative_to(root).as_posix(), changed)
+
+
+@lru_cache(maxsize=256)
+def _is_recorded(root: Path, inside: str, changed: int) -> bool:
+    del changed  # as below
+    try:
+        names = sorted(entry.name for entry in os.scandir(root) if entry.name.endswith(_INSTALLED))
+    except OSError:
+        return False
+    return any(inside in _recorded(root / name) for name in names)
 
 
 @lru_cache(maxsize=256)

@@ -26,7 +26,7 @@ from typing import Any
 
 from kernelyard.errors import MissingError, Place
 from kernelyard.formats.lock import LOCK_FILE
-from kernelyard.lock.distribution import editable_lock, installed_lock
+from kernelyard.lock.distribution import editable_lock, installed_lock, is_installed
 from kernelyard.store import absolute_path, open_regular
 
 __all__ = ["VARIABLE", "Caller", "FoundLock", "caller_of", "find_lock"]
@@ -133,7 +133,7 @@ def _places(lockfile: str | Path | None, caller: Caller, looked: list[str]) -> I
         return
     file = caller.file
     yield from _of_package(caller, file, looked)
-    root = _installed_root(file)
+    root = _installed_root(caller, file)
     if root is not None:
         looked.append(f"the metadata in {root} of what has installed {file.relative_to(root)}")
         found = installed_lock(root, file)
@@ -155,15 +155,19 @@ def _places(lockfile: str | Path | None, caller: Caller, looked: list[str]) -> I
 def _of_package(caller: Caller, file: Path, looked: list[str]) -> Iterator[Path | FoundLock]:
     """Look in the folders of the packages that the caller is in, from the inside out."""
     folder = file.parent
-    module = sys.modules.get(caller.name)
-    is_package = hasattr(module, "__path__") or file.stem == "__main__"
-    depth = caller.name.count(".") + (1 if is_package and caller.name != "__main__" else 0)
-    for _ in range(depth):
+    for _ in range(_depth(caller, file)):
         if folder.is_dir():
             yield folder / LOCK_FILE
         else:
             yield from _of_loader(caller.loader, folder / LOCK_FILE, looked)
         folder = folder.parent
+
+
+def _depth(caller: Caller, file: Path) -> int:
+    """Return how many packages the caller is in, one in another."""
+    module = sys.modules.get(caller.name)
+    is_package = hasattr(module, "__path__") or file.stem == "__main__"
+    return caller.name.count(".") + (1 if is_package and caller.name != "__main__" else 0)
 
 
 def _of_archive(archive: Path, caller: Caller, file: Path, looked: list[str]) -> Iterator[FoundLock]:
@@ -185,9 +189,15 @@ def _of_loader(loader: object, path: Path, looked: list[str]) -> Iterator[FoundL
             yield FoundLock(str(path), content)
 
 
-def _installed_root(file: Path) -> Path | None:
+def _installed_root(caller: Caller, file: Path) -> Path | None:
     """Return the folder of installed packages that a file is in."""
-    return next((parent for parent in file.parents if parent.name in _INSTALLED), None)
+    known = next((parent for parent in file.parents if parent.name in _INSTALLED), None)
+    if known is not None:
+        return known
+    # `pip install --target` makes them of any name.
+    depth = _depth(caller, file)
+    root = file.parents[depth] if depth < len(file.parents) else None
+    return root if root is not None and is_installed(root, file) else None
 
 
 def _upwards(folder: Path) -> Iterator[Path]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,9 +14,12 @@ import pytest
 
 from kernelyard import get_locked_kernel
 from kernelyard.errors import CheckError, EnvironmentProblemError, InputError, MissingError, VerificationError
+from kernelyard.formats.digest import base64_of_hex
+from kernelyard.formats.fields import Fields
 from kernelyard.formats.lock import KernelLock
 from kernelyard.hub.static import DirectoryReader, StaticHub
 from kernelyard.lock.locking import check_lock, lock_project
+from kernelyard.lock.pinned import check_digest
 from kernelyard.lock.resolve import Request
 from tests.lock.conftest import Publish
 
@@ -178,6 +182,75 @@ def test_a_need_is_met_by_what_is_declared_if_that_fits(publish: Publish, projec
     assert lock.needed(lock.find("org/a")) == (lock.find("org/common"),)
 
 
+def together(*locks: KernelLock) -> bytes:
+    """Return what git makes of locks that were written on several branches."""
+    return KernelLock({key: one for lock in locks for key, one in lock.kernels.items()}).to_json()
+
+
+def test_a_check_after_a_merge_sees_a_need_that_is_declared_by_now(publish: Publish, project: MakeProject) -> None:
+    publish("org/common", "1.0.0")
+    publish("org/a", needs=[{"repo-id": "org/common", "version": 1}])
+    tables = ['"org/a" = 1\n', '"org/common" = 1\n']
+    branches = []
+    for number, table in enumerate(tables):
+        root = project(f"[tool.kernelyard.dependencies]\n{table}")
+        (root / "kernels.lock").unlink(missing_ok=True)
+        publish("org/common", f"1.{number + 1}.0")
+        branches.append(locked(root))
+    project("[tool.kernelyard.dependencies]\n" + "".join(tables))
+    (root / "kernels.lock").write_bytes(together(*branches))
+    needed = next(key for key in branches[0].kernels if "@" in key)
+    assert stale(root) == [
+        f"~ org/a needs org/common version 1, which is declared, and locked for it is {needed}",
+    ]
+    assert [kernel.release for kernel in locked(root).kernels.values()] == ["1.0.0", "1.2.0"]
+    check_lock(root)
+
+
+def test_a_merge_moves_nothing_that_others_need(publish: Publish, project: MakeProject) -> None:
+    publish("org/common", "1.0.0")
+    branches = []
+    for number, name in enumerate("ab", 1):
+        publish(f"org/{name}", needs=[{"repo-id": "org/common", "version": 1}])
+        root = project(f'[tool.kernelyard.dependencies]\n"org/{name}" = 1\n')
+        (root / "kernels.lock").unlink(missing_ok=True)
+        branches.append(locked(root))
+        publish("org/common", f"1.{number}.0")
+    root = project('[tool.kernelyard.dependencies]\n"org/a" = 1\n"org/b" = 1\n')
+    (root / "kernels.lock").write_bytes(together(*branches))
+    check_lock(root)
+    result = lock_project(root, Request())
+    assert not result.written
+    assert [result.lock.needed(result.lock.find(f"org/{name}"))[0].release for name in "ab"] == ["1.0.0", "1.1.0"]
+    assert len(locked(root, update={"org/common"}).kernels) == 3
+
+
+def test_a_check_sees_a_need_that_is_locked_to_something_else(publish: Publish, project: MakeProject) -> None:
+    publish("org/common", "1.0.0")
+    publish("org/a", needs=[{"repo-id": "org/common", "version": 1}])
+    root = project('[tool.kernelyard.dependencies]\n"org/a" = 1\n')
+    locked(root)
+    path = root / "kernels.lock"
+    path.write_text(path.read_text().replace('"org/common version 1"', '"org/common version 2"'))
+    assert stale(root)[0].startswith("~ org/a needs org/common version 2, and locked for it is org/common@")
+
+
+def test_a_lock_whose_files_are_none_is_neither_fresh_nor_written_anew(publish: Publish, project: MakeProject) -> None:
+    publish()
+    root = project(ONE)
+    whole = json.loads(locked(root).to_json())
+    wrong: object
+    for wrong in ([], None, {"__init__.py": "sha256:0"}):
+        whole["kernels"]["org/gray"]["variants"]["torch-universal"] = wrong
+        text = json.dumps(whole)
+        (root / "kernels.lock").write_text(text)
+        for attempt in (check_lock, locked):
+            with pytest.raises(InputError) as caught:
+                attempt(root)
+            assert caught.value.code == "KY701"
+        assert (root / "kernels.lock").read_text() == text
+
+
 def test_what_nothing_needs_any_more_goes(publish: Publish, project: MakeProject) -> None:
     publish("org/common")
     publish("org/a", "1.0.0", needs=[{"repo-id": "org/common", "version": 1}])
@@ -197,7 +270,18 @@ def test_bytes_that_are_not_what_their_publisher_has_digested_are_not_locked(
     with pytest.raises(VerificationError, match=r"torch-universal/__init__\.py is not what the digest") as caught:
         locked(root, upgrade=True)
     assert caught.value.code == "KY503"
-    assert releases(root) == {"org/gray": "1.0.0"}
+
+
+def test_a_digest_that_names_what_is_none_is_refused(publish: Publish, project: MakeProject, hub: Path) -> None:
+    publish()
+    locked(project(ONE))
+    found = StaticHub(DirectoryReader(hub)).resolve("org/gray", version=1)
+    entry = found.index.variants[0]
+    said = {file.path: base64_of_hex(file.sha256) for file in entry.files if file.path != "metadata.json"}
+    # A published index can be of another program, which has let it pass.
+    fields = Fields({"digest": {"algorithm": "sha256", "files": {**said, "nothing.py": None}}}, code="KY212", path="x")
+    with pytest.raises(VerificationError, match=r"torch-universal/nothing\.py is not what the digest"):
+        check_digest(entry, fields)
 
 
 def test_kernels_that_need_each_other_are_locked_once(publish: Publish, project: MakeProject) -> None:
@@ -256,6 +340,19 @@ def test_a_folder_of_the_project_is_named_from_there(publish: Publish, project: 
     assert get_locked_kernel("org/gray", lockfile=root / "src/app").RELEASE == "1.0.0"
     publish(release="1.1.0")
     assert locked(root, upgrade=True).find("org/gray").release == "1.1.0"
+
+
+def test_a_home_that_nobody_has_is_told(publish: Publish, project: MakeProject) -> None:
+    publish()
+    root = project(ONE)
+    whole = locked(root).to_json()
+    project('[tool.kernelyard.dependencies]\n"org/gray" = { version = 1, hub = "~no-such-user/hub" }\n')
+    with pytest.raises(InputError, match="leads nowhere") as caught:
+        locked(root)
+    assert caught.value.code == "KY506"
+    (root / "kernels.lock").write_bytes(re.sub(rb'"hub": "[^"]*"', b'"hub": "~no-such-user/hub"', whole))
+    with pytest.raises(InputError, match="leads nowhere"):
+        get_locked_kernel("org/gray", lockfile=root)
 
 
 def test_a_withdrawn_release_is_told(publish: Publish, project: MakeProject, hub: Path) -> None:

@@ -112,7 +112,7 @@ def import_layer(path: Path, store: Store) -> Imported:
         folder = store.root / "aside" / f"import-{uuid.uuid4().hex}"
         try:
             _unpack(path, folder)
-            lock = KernelLock.from_json((folder / LOCK_FILE).read_bytes(), path=f"{LOCK_FILE} in {path}")
+            lock = KernelLock.from_json((folder / LOCK_FILE).read_bytes(), path=f"{LOCK_FILE} in {path}", whole=True)
             indexes, variants = _entries(folder, "indexes"), _entries(folder, "variants")
             for key, entry in indexes.items():
                 _check_index(key, entry, path)

@@ -234,8 +234,13 @@ class KernelLock:
         return "\n".join(lines).encode()
 
     @classmethod
-    def from_json(cls, text: bytes, *, path: str) -> KernelLock:
+    def from_json(cls, text: bytes, *, path: str, whole: bool = False) -> KernelLock:
         """Read the file.
+
+        Args:
+            text: Its content.
+            path: Where it is, for messages.
+            whole: Whether to look at the files of all variants now, and not when they are asked for.
 
         Raises:
             InputError: It is not a lock (KY701), has the marks of a merge that was not finished (KY702), is of a later
@@ -263,6 +268,8 @@ class KernelLock:
                 if getattr(lock.kernels.get(need.locked), "repo", None) != need.repo:
                     what = f"needs {need.text}, and the lock has no {need.locked} for that"
                     raise InputError(CODE, what, hint="`kernelyard lock` makes it whole", place=kernel.place)
+            for variant in kernel.variants if whole else ():
+                kernel.files(variant)
         return lock
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from kernelyard.formats.lock import KernelLock, LockedKernel
 from kernelyard.lock.project import Project
-from kernelyard.lock.resolve import keepable
+from kernelyard.lock.resolve import keepable, meets
 
 __all__ = ["Change", "changes", "staleness"]
 
@@ -80,7 +81,21 @@ def staleness(project: Project, lock: KernelLock | None) -> tuple[str, ...]:
         for key, one in known.kernels.items()
         if not one.declared and key not in reached
     ]
+    lines += [line for key in sorted(reached) for line in _needs(known, known.kernels[key])]
     return tuple(lines)
+
+
+def _needs(lock: KernelLock, kernel: LockedKernel) -> Iterator[str]:
+    """Yield what is to be said of needs that are locked to something else than they would be now.
+
+    Two branches can add a kernel and what needs it, each for itself, and be merged without a conflict.
+    """
+    for need in kernel.needs:
+        locked, declared = lock.kernels[need.locked], lock.kernels.get(need.repo)
+        if declared is not None and declared != locked and meets(declared, kernel, need.repo, need.wanted):
+            yield f"~ {kernel.key} needs {need.text}, which is declared, and locked for it is {need.locked}"
+        elif not meets(locked, kernel, need.repo, need.wanted, asked=need.wanted):
+            yield f"~ {kernel.key} needs {need.text}, and locked for it is {need.locked}, which is not that"
 
 
 def described(kernel: LockedKernel) -> str:

@@ -26,4 +26,4 @@ def read_lock_at(path: Path) -> KernelLock:
     if text is None:
         hint = "`kernelyard lock` in the project's folder writes one"
         raise MissingError("KY700", "there is no lock here", hint=hint, place=Place(shown(path)))
-    return KernelLock.from_json(text, path=str(path))
+    return KernelLock.from_json(text, path=str(path), whole=True)

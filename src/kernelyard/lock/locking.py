@@ -77,7 +77,7 @@ def check_lock(root: Path) -> Project:
     if text is not None and is_historic(text):
         lines = _historic_staleness(project, text)
     else:
-        lock = None if text is None else KernelLock.from_json(text, path=shown(project.lockfile))
+        lock = None if text is None else KernelLock.from_json(text, path=shown(project.lockfile), whole=True)
         lines = staleness(project, lock)
         if text is None and not lines:
             lines = (f"+ {shown(project.lockfile)} is not there",)
@@ -123,7 +123,7 @@ def newest_version(repo: str, hub: str | None, root: Path) -> int:
 def _previous(project: Project) -> tuple[KernelLock | None, tuple[Pin, ...]]:
     text = read_text(project.lockfile)
     if text is None or not is_historic(text):
-        return (None if text is None else KernelLock.from_json(text, path=shown(project.lockfile))), ()
+        return (None if text is None else KernelLock.from_json(text, path=shown(project.lockfile), whole=True)), ()
     return None, read_historic(text, path=shown(project.lockfile))[1]
 
 

@@ -19,7 +19,7 @@ from kernelyard.formats.lock import LockedKernel
 from kernelyard.formats.wanted import Wanted, newest_first
 from kernelyard.hub import Hub, Revision
 
-__all__ = ["Pinned", "mapped", "pin"]
+__all__ = ["Pinned", "check_digest", "mapped", "pin"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -115,14 +115,14 @@ def _needs(source: Hub, found: Revision, entries: list[VariantEntry]) -> Iterabl
             fields = parse_json_object(
                 destination.read_bytes(), code="KY212", path=f"metadata.json of {entry.name} of {found.repo}"
             )
-            _check_digest(entry, fields)
+            check_digest(entry, fields)
             return _depends(fields)
 
         for needs in mapped(read, entries, at_once=1 if source.is_local else _AT_ONCE):
             yield from needs
 
 
-def _check_digest(entry: VariantEntry, fields: Fields) -> None:
+def check_digest(entry: VariantEntry, fields: Fields) -> None:
     """Refuse to write down bytes that are not those that their publisher has signed for.
 
     Raises:
@@ -136,7 +136,7 @@ def _check_digest(entry: VariantEntry, fields: Fields) -> None:
     if said == expected:
         return
     said = said if isinstance(said, dict) else {}
-    wrong = min(path for path in {*expected, *said} if expected.get(path) != said.get(path))
+    wrong = min(path for path in {*expected, *said} if expected.get(path, "") != said.get(path, ""))
     what = f"{entry.name}/{wrong} is not what the digest in the variant's metadata.json says"
     raise VerificationError("KY503", what, hint="tell the owner of the kernel", place=Place(fields.path))
 

@@ -43,7 +43,7 @@ class Project:
             InputError: It is none (KY701 to KY704), or cannot be read (KY707).
         """
         text = read_text(self.lockfile)
-        return None if text is None else KernelLock.from_json(text, path=shown(self.lockfile))
+        return None if text is None else KernelLock.from_json(text, path=shown(self.lockfile), whole=True)
 
 
 def read_project(root: Path) -> Project:

@@ -21,8 +21,9 @@ from kernelyard.formats.wanted import Wanted, release_tag
 from kernelyard.hub import Hub, open_hub
 from kernelyard.lock.pinned import Pinned, mapped, pin
 from kernelyard.lock.project import Project
+from kernelyard.store import absolute_path
 
-__all__ = ["Request", "Resolved", "hub_at", "keepable", "lock_kernels"]
+__all__ = ["Request", "Resolved", "hub_at", "keepable", "lock_kernels", "meets"]
 
 _logger = logging.getLogger("kernelyard.lock")
 #: The Hugging Face Hub, whose endpoint is each user's own setting.
@@ -101,6 +102,22 @@ def keepable(dependency: Dependency, previous: KernelLock, hub: str | None = Non
     return locked if _satisfies(locked, dependency.wanted, before.wanted) else None
 
 
+def meets(
+    kernel: LockedKernel, parent: LockedKernel, repo: str, wanted: Wanted, *, asked: Wanted | None = None
+) -> bool:
+    """Return whether a locked kernel is what another one needs: that kernel, from the same hub, and as it is wanted.
+
+    Args:
+        kernel: What is locked.
+        parent: What needs it.
+        repo: ``org/name`` of what is needed.
+        wanted: Which of it.
+        asked: What ``kernel`` was locked for, where that was no declaration.
+    """
+    was = kernel.declared.wanted if kernel.declared is not None else asked or Wanted()
+    return (kernel.repo, kernel.hub) == (repo, parent.hub) and _satisfies(kernel, wanted, was)
+
+
 def hub_at(location: str, root: Path) -> Hub:
     """Return the hub that a lock or a declaration names.
 
@@ -114,7 +131,8 @@ def hub_at(location: str, root: Path) -> Hub:
     if "://" in location:
         return open_hub(location)
     # By its text, as the path was made: the folder of a lock need not be there yet.
-    return open_hub(Path(os.path.normpath(root / Path(location).expanduser())))
+    folder = absolute_path(location, code="KY506") if _is_absolute(location) else root / location
+    return open_hub(Path(os.path.normpath(folder)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,28 +206,28 @@ class _Resolution:
 
     def _need(self, parent: _Entry, repo: str, wanted: Wanted, entries: Mapping[str, _Entry]) -> _Entry:
         """Return what meets a need, preferring what is in the lock anyway: declared, or before."""
-        hub = parent.kernel.hub
         declared = entries.get(repo)
-        if declared is not None and declared.kernel.hub == hub:
-            asked = declared.kernel.declared.wanted if declared.kernel.declared is not None else wanted
-            if _satisfies(declared.kernel, wanted, asked):
-                return declared
+        if declared is not None and meets(declared.kernel, parent.kernel, repo, wanted):
+            return declared
         if not self._is_updated(repo):
-            for key, kernel in self.previous.kernels.items():
-                asked = self._asked(parent.kernel.key, key, wanted)
-                same = (kernel.repo, kernel.hub, kernel.declared) == (repo, hub, None)
-                if same and _satisfies(kernel, wanted, asked):
+            before = self._before(parent.kernel.key, repo, wanted)
+            if before is not None and meets(before, parent.kernel, repo, wanted, asked=wanted):
+                return _entry(before, trusted=parent.trusted)
+            for kernel in self.previous.kernels.values():
+                if kernel.declared is None and meets(kernel, parent.kernel, repo, wanted):
                     return _entry(kernel, trusted=parent.trusted)
+        hub = parent.kernel.hub
         question = hub, repo, wanted
         if question not in self._needed:
             self._needed[question] = self._pinned(hub, repo, wanted, None, trusted=parent.trusted)
         return self._needed[question]
 
-    def _asked(self, parent: str, key: str, wanted: Wanted) -> Wanted:
-        """Return what a kernel that was locked before was asked for by its parent; nothing, where it was by another."""
-        before = self.previous.kernels.get(parent)
-        same = before is not None and any((need.locked, need.wanted) == (key, wanted) for need in before.needs)
-        return wanted if same else Wanted()
+    def _before(self, parent: str, repo: str, wanted: Wanted) -> LockedKernel | None:
+        """Return what was locked before for the very need, unless that was declared."""
+        known = self.previous.kernels
+        needs = known[parent].needs if parent in known else ()
+        found = next((known[need.locked] for need in needs if (need.repo, need.wanted) == (repo, wanted)), None)
+        return found if found is not None and found.declared is None else None
 
     def _ask(self, hub: str, repo: str, wanted: Wanted, declared: Dependency | None, *, trusted: bool) -> _Entry:
         from kernelyard.load.trust import check_consent
@@ -218,7 +236,7 @@ class _Resolution:
         check_consent(source, repo, trusted)
         if not source.is_local:
             _logger.info("asking %s for %s", source.location, repo)
-        if "://" not in hub and Path(hub).expanduser().is_absolute():
+        if "://" not in hub and _is_absolute(hub):
             note = (
                 f"{hub} is a folder of this machine; where it is not, a kernel that declares no other hub is not found"
             )
@@ -243,8 +261,9 @@ class _Resolution:
             return self._default_hub()
         if "://" in dependency.hub:
             return dependency.hub
-        folder = Path(dependency.hub).expanduser()
-        return dependency.hub if folder.is_absolute() else self._from_lock(self.project.root / folder)
+        if _is_absolute(dependency.hub):
+            return dependency.hub
+        return self._from_lock(self.project.root / dependency.hub)
 
     def _from_lock(self, folder: Path) -> str:
         return Path(os.path.relpath(folder, self.project.lockfile.parent)).as_posix()
@@ -265,6 +284,11 @@ class _Resolution:
         if hub not in self._sources:
             self._sources[hub] = hub_at(hub, self.project.lockfile.parent)
         return self._sources[hub]
+
+
+def _is_absolute(folder: str) -> bool:
+    """Whether a folder is the same from everywhere; ``~`` is a home, whether that is known or not."""
+    return folder.startswith("~") or Path(folder).is_absolute()
 
 
 def _entry(kernel: LockedKernel, *, trusted: bool) -> _Entry:

@@ -111,6 +111,7 @@ def test_a_circle_of_groups_is_one_group() -> None:
         ('"org/x" = { version = 1, vairants = [] }', "KY203", ":2:26", "unknown key `vairants`"),
         ('"org/x" = { version = 1, backend = "gpu" }', "KY206", ":2:26", "unknown backend 'gpu'"),
         ('"org/x" = { version = 1, marker = "linux" }', "KY206", ":2:26", "not a marker"),
+        ('"org/x" = { version = 1, marker = "sys_platform ~= \'linux\'" }', "KY206", ":2:26", "not a marker"),
         ('"org/x" = { version = 1, hub = "https://me:pw@h/" }', "KY706", ":2:26", "a user or a password"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kernelyard.errors import EnvironmentProblemError, MissingError, VerificationError
+from kernelyard.errors import EnvironmentProblemError, InputError, MissingError, VerificationError
 from kernelyard.formats.lock import KernelLock
 from kernelyard.hub.static import StaticHub
 from kernelyard.load.system import describe_system
@@ -134,6 +134,19 @@ def test_groups_and_markers_say_what_is_fetched(publish: Publish, project: Write
     with pytest.raises(MissingError, match="there are: main, test") as caught:
         fetched(Target(x86, groups={"dev"}))
     assert caught.value.code == "KY761"
+
+
+def test_a_marker_that_cannot_be_judged_is_told(publish: Publish, project: Write) -> None:
+    publish()
+    folder = project('[tool.kernelyard.dependencies]\n"org/gray" = { version = 1, marker = "os_name == \'x\'" }\n')
+    locked(folder)
+    lock = folder / "kernels.lock"
+    for marker in ("nothing", "sys_platform ~= 'linux'", "'a' in 'b'"):
+        lock.write_text(lock.read_text().replace("os_name == 'x'", marker))
+        with pytest.raises(InputError, match="not a marker") as caught:
+            download(read(folder), here())
+        assert (caught.value.code, getattr(caught.value.place, "key", "")) == ("KY701", "kernels.org/gray")
+        lock.write_text(lock.read_text().replace(marker, "os_name == 'x'"))
 
 
 def test_what_a_stopped_download_has_left_is_not_fetched_again(

@@ -72,12 +72,19 @@ class Dependency:
         return not self.variants or any(fnmatchcase(variant, glob) for glob in self.variants)
 
     def applies(self, environment: Mapping[str, str] | None = None) -> bool:
-        """Whether the marker is true in an environment (PEP 508); None stands for this interpreter's."""
+        """Whether the marker is true in an environment (PEP 508); None stands for this interpreter's.
+
+        Raises:
+            ValueError: It is no marker, or compares what cannot be compared.
+        """
         if self.marker is None:
             return True
-        from packaging.markers import Marker
+        from packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName
 
-        return Marker(self.marker).evaluate(None if environment is None else dict(environment))
+        try:
+            return Marker(self.marker).evaluate(None if environment is None else dict(environment))
+        except (InvalidMarker, UndefinedComparison, UndefinedEnvironmentName) as error:
+            raise ValueError(f"not a marker: {self.marker!r} ({str(error).splitlines()[0]})") from None
 
     def to_json(self) -> dict[str, Any]:
         """Return what the lock says of it; what is as usual is left out."""
@@ -226,11 +233,7 @@ def _checked(dependency: Dependency, table: Table, repo: str) -> Dependency | No
 
 
 def _marker(text: str) -> str:
-    from packaging.markers import InvalidMarker, Marker
-
-    try:
-        Marker(text)
-    except InvalidMarker as error:
-        raise ValueError(f"not a marker: {text!r} ({str(error).splitlines()[0]})") from None
+    # What cannot be compared shows only when it is.
+    Dependency("", marker=text).applies()
     # As it was written: how a marker is printed is for each release of `packaging` to say.
     return text

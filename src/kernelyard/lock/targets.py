@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from kernelyard.errors import MissingError, Place
+from kernelyard.errors import InputError, MissingError, Place
 from kernelyard.formats.dependencies import MAIN
 from kernelyard.formats.lock import KernelLock, LockedKernel
 from kernelyard.load.choose import choose
@@ -81,6 +81,7 @@ def take(lock: KernelLock, target: Target, facts: Facts) -> tuple[Taken, ...]:
     Raises:
         MissingError: A kernel that is not optional has no variant for the machine (KY760), or there is no such group
             (KY761).
+        InputError: A marker in the lock is none (KY701).
         KernelyardError: What ``facts`` raises.
     """
     _check_groups(lock, target)
@@ -117,7 +118,13 @@ def _is_wanted(root: LockedKernel, target: Target) -> bool:
     if not set(declared.groups) & set(target.groups):
         return False
     # For any machine: whatever its marker says, some machine may need it.
-    return target.system is None or declared.applies(target.environment)
+    if target.system is None:
+        return True
+    try:
+        return declared.applies(target.environment)
+    except ValueError as error:
+        hint = "change it where the kernel is declared, and run `kernelyard lock`"
+        raise InputError("KY701", str(error), hint=hint, place=root.place) from None
 
 
 def _with_needs(

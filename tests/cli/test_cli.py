@@ -115,13 +115,18 @@ def test_explain_prints_the_page_of_a_code(kernelyard: Run) -> None:
         ("KY999", "there is no code 'KY999' [KY001]"),
         ("KY203.md", "neither a code nor a kernel: 'KY203.md' [KY001]"),
         ("", "neither a code nor a kernel: '' [KY001]"),
-        ("../errors", "not the name of a kernel: '../errors' [KY504]"),
     ],
 )
 def test_explain_knows_no_other_codes(kernelyard: Run, code: str, said: str) -> None:
     done = kernelyard("explain", code)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines()[0] == f"kernelyard: {said}"
+
+
+def test_explain_takes_what_looks_like_a_path_for_a_folder(kernelyard: Run, tmp_path: Path) -> None:
+    done = kernelyard("explain", "../errors", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "there is no such folder [KY607]" in done.stderr
 
 
 def test_explain_without_a_code_lists_them_all_with_their_titles(kernelyard: Run) -> None:
@@ -376,8 +381,9 @@ def test_get_loads_what_push_published(kernelyard: Run, built: Path, tmp_path: P
     done = kernelyard("get", "test/tiny", "--version", "1", "--hub", hub, "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    assert document.keys() == {"repo", "revision", "variant", "digest", "path", "verification"}
+    assert document.keys() == {"repo", "revision", "variant", "verdict", "digest", "path", "verification"}
     assert (document["repo"], document["revision"], document["variant"]) == ("test/tiny", revision, CPU)
+    assert document["verdict"] == "It runs on this machine."
 
 
 # Output

@@ -583,7 +583,13 @@ def test_who_holds_a_lock_for_too_long_is_not_waited_for(tmp_path: Path) -> None
     told: list[bool] = []
     with (
         alone(tmp_path / "lock", until=lambda: False) as first,
-        alone(tmp_path / "lock", until=lambda: False, patience_s=0.3, waiting=lambda: told.append(True)) as second,
+        alone(
+            tmp_path / "lock",
+            until=lambda: False,
+            patience_s=0.3,
+            waiting=lambda: told.append(True),
+            waiting_after_s=0.1,
+        ) as second,
     ):
         assert (first, second, told) == (True, False, [True])
     with alone(tmp_path / "lock", until=lambda: False) as again:

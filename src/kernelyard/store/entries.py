@@ -134,7 +134,7 @@ class Store:
         lock = self.root / "locks" / sha256(f"{kind}/{key}".encode()).hexdigest()[:32]
 
         def tell() -> None:
-            _logger.info("another process is fetching %s/%s; waiting for it (%s)", kind, key, lock)
+            _logger.warning("waiting for another process that is fetching %s/%s and holds %s", kind, key, lock)
 
         from kernelyard.store.locks import alone
 

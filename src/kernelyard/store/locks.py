@@ -18,6 +18,8 @@ __all__ = ["alone", "hold_folder", "nobody_holds"]
 
 #: Seconds to wait for somebody who is alive and does not come to an end: stopped, or on a network that hangs.
 PATIENCE_S = 1800.0
+#: Who waits for longer wants to know for what.
+_TOLD_AFTER_S = 5.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05
 
 #: Descriptors of the locks that this process holds. A child has them too after a fork, and would hold them on.
@@ -32,6 +34,7 @@ def alone(
     until: Callable[[], bool],
     patience_s: float = PATIENCE_S,
     waiting: Callable[[], None] | None = None,
+    waiting_after_s: float = _TOLD_AFTER_S,
 ) -> Iterator[bool]:
     """Hold a lock for a piece of work that one process is to do for all; yield whether it is held.
 
@@ -39,7 +42,8 @@ def alone(
         path: A file of its own, in a folder that exists.
         until: Whether the work has been done meanwhile; asked again and again while waiting.
         patience_s: After so many seconds it goes on without the lock.
-        waiting: Called once if it has to wait.
+        waiting: Called once if it has to wait for long.
+        waiting_after_s: How long that is, in seconds.
     """
     descriptor = _opened(path)
     if descriptor is None:
@@ -48,7 +52,8 @@ def alone(
     _forget_in_children()
     _held.add(descriptor)
     try:
-        yield _acquired(descriptor, until, patience_s, waiting)
+        tell = waiting or (lambda: None)
+        yield _acquired(descriptor, until, patience_s, tell, waiting_after_s)
     finally:
         if descriptor in _held:  # not in a child that was forked meanwhile, where it is closed
             _held.discard(descriptor)
@@ -120,20 +125,21 @@ def _opened(path: Path) -> int | None:
 
 
 def _acquired(
-    descriptor: int, until: Callable[[], bool], patience_s: float, waiting: Callable[[], None] | None
+    descriptor: int, until: Callable[[], bool], patience_s: float, tell: Callable[[], None], tell_after_s: float
 ) -> bool:
-    pause, end = _FIRST_PAUSE_S, time.monotonic() + patience_s
+    pause, began, is_told = _FIRST_PAUSE_S, time.monotonic(), False
     while True:
         try:
             if _try(descriptor):
                 return True
         except OSError:
             return False  # a file system without locks
-        if until() or time.monotonic() > end:
+        waited_s = time.monotonic() - began
+        if until() or waited_s > patience_s:
             return False
-        if waiting is not None and pause >= _LONGEST_PAUSE_S:
-            waiting()
-            waiting = None
+        if waited_s > tell_after_s and not is_told:
+            is_told = True
+            tell()
         time.sleep(pause)
         pause = min(pause * 1.5, _LONGEST_PAUSE_S)
 

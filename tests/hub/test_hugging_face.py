@@ -163,7 +163,7 @@ def test_kernels_without_an_index_are_loaded_by_the_ids_of_the_commit(
     assert module.own == own
     assert module.__kernel__.variant == name
     assert module.__kernel__.repo_info.revision == id_
-    # The index that is not there, the listing, a metadata.json for the name, whether the kernel has moved, and the files.
+    # The index that is not there, the listing, a metadata.json for the name, whether it has moved, and the files.
     assert len(asked(hugging_face)) <= 4 + len(files)
     hugging_face.requests.clear()
     get_kernel(REPO, revision=id_, trust_remote_code=True)

@@ -48,24 +48,27 @@ PROCESSES = 64
 #: Of the deliberately slow hub.
 PAUSE_S, BYTES_PER_S = 0.1, 4 * MB
 
-#: A kernel's first load and what follows, by either package. Prints milliseconds, microseconds and a count of modules.
+#: A kernel's first load and what follows, by either package. Prints milliseconds of both, of the
+#: processor too, and microseconds of a further call.
 LOAD = """
 import json, sys, time
 import torch
 package, endpoint = sys.argv[1:3]
-started = time.perf_counter()
+started, cpu = time.perf_counter(), time.process_time()
 loader = __import__(package)
 get_kernel = loader.get_kernel
-imported = time.perf_counter()
+imported, cpu_imported = time.perf_counter(), time.process_time()
 kernel = get_kernel("org/gray", version=1, trust_remote_code=True)
-loaded = time.perf_counter()
+loaded, cpu_loaded = time.perf_counter(), time.process_time()
 print("LOADED", flush=True)
 sys.stdin.readline()
 again = time.perf_counter()
 for _ in range(int(sys.argv[3])):
     get_kernel("org/gray", version=1, trust_remote_code=True)
 each = (time.perf_counter() - again) / int(sys.argv[3])
-print(json.dumps([(imported - started) * 1e3, (loaded - imported) * 1e3, each * 1e6]))
+wall = imported - started, loaded - imported
+cpu = cpu_imported - cpu, cpu_loaded - cpu_imported
+print(json.dumps([*(one * 1e3 for one in (*wall, *cpu)), each * 1e6]))
 """
 
 DIGEST = """
@@ -136,9 +139,10 @@ hash_tree, read = stamps.hash_tree, []
 stamps.hash_tree = lambda root: read.append(root) or hash_tree(root)
 print("READY", flush=True)
 sys.stdin.readline()
-started = time.perf_counter()
+started, cpu = time.perf_counter(), time.process_time()
 kernel = get_kernel("org/gray", version=1, hub=sys.argv[1], trust_remote_code=True)
-print(json.dumps([(time.perf_counter() - started) * 1e3, len(read), kernel.answer()]))
+wall, cpu = time.perf_counter() - started, time.process_time() - cpu
+print(json.dumps([wall * 1e3, cpu * 1e3, len(read), kernel.answer()]))
 """
 
 EXTENSION = """
@@ -287,10 +291,12 @@ def loads(folder: Path, public: str, repeat: int) -> Iterator[Row]:
     finally:
         running.stop()
     yield Row("first load, 1 MB, the call alone", ours[1], "ms", others[1], 10)
-    yield Row("the same with importing what it takes", ours[0] + ours[1], "ms", others[0] + others[1])
-    yield Row("requests of a first load from the store", ours[3], "requests", others[3], 0)
-    yield Row("a further call", ours[2], "µs", others[2], 50)
-    yield Row("requests of a further call", ours[4], "requests", others[4], 0)
+    yield Row("the same, CPU", ours[3], "ms", others[3])
+    yield Row("the call, and importing what it takes", ours[0] + ours[1], "ms", others[0] + others[1])
+    yield Row("the same, CPU", ours[2] + ours[3], "ms", others[2] + others[3])
+    yield Row("requests of a first load from the store", ours[5], "requests", others[5], 0)
+    yield Row("a further call", ours[4], "µs", others[4], 50)
+    yield Row("requests of a further call", ours[6], "requests", others[6], 0)
 
 
 def put_kernel(hub: Hub) -> None:
@@ -305,7 +311,7 @@ def put_kernel(hub: Hub) -> None:
 
 
 def load_once(hub: Hub, python: str, package: str, extra: Mapping[str, str], calls: int) -> list[float]:
-    """Return milliseconds of import and first load, microseconds of a further call, and requests of both."""
+    """Return what `LOAD` prints, and the requests of the first load and of each further call."""
     command = [python, "-c", LOAD, package, hub.endpoint, str(calls)]
     before = len(hub.requests)
     with subprocess.Popen(
@@ -453,16 +459,17 @@ def node(folder: Path, public: str, repeat: int) -> Iterator[Row]:
             again = together(8, address, own)
             requests = len(asked) - before
     where = f"8 processes, 500 MB, {how}"
-    yield Row(f"{where}: how many read the files, at first", sum(read for _, read in first), "processes", target=1)
-    yield Row(f"{where}: the slowest, at first", max(took for took, _ in first), "ms")
-    yield Row(f"{where}: how many read the files, then", sum(read for _, read in again), "processes", target=0)
-    yield Row(f"{where}: the median, then", statistics.median(took for took, _ in again), "ms", target=50)
-    yield Row(f"{where}: the slowest, then", max(took for took, _ in again), "ms", target=50)
+    yield Row(f"{where}: how many read the files, at first", sum(one[2] for one in first), "processes", target=1)
+    yield Row(f"{where}: the slowest, at first", max(one[0] for one in first), "ms")
+    yield Row(f"{where}: how many read the files, then", sum(one[2] for one in again), "processes", target=0)
+    yield Row(f"{where}: the median, then", statistics.median(one[0] for one in again), "ms", target=50)
+    yield Row(f"{where}: the slowest, then", max(one[0] for one in again), "ms", target=50)
+    yield Row(f"{where}: the median of their CPU, then", statistics.median(one[1] for one in again), "ms")
     yield Row(f"{where}: requests", requests, "requests", target=0)
 
 
-def together(count: int, address: str, extra: Mapping[str, str]) -> list[tuple[float, int]]:
-    """Have processes load at once, after each has imported torch; return milliseconds, and whether each read files."""
+def together(count: int, address: str, extra: Mapping[str, str]) -> list[tuple[float, float, int]]:
+    """Have processes load at once, after each has imported torch; return what each prints, but for the answer."""
     command = [sys.executable, "-c", NODE, address]
     processes = [
         subprocess.Popen(command, env=environment() | extra, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -473,7 +480,7 @@ def together(count: int, address: str, extra: Mapping[str, str]) -> list[tuple[f
             sys.exit("loader: a process did not start")
     with ThreadPoolExecutor(count) as pool:
         said = list(pool.map(lambda process: process.communicate("\n")[0], processes))
-    return [(took, read) for took, read, _ in map(json.loads, said)]
+    return [(wall, cpu, read) for wall, cpu, read, _ in map(json.loads, said)]
 
 
 @contextmanager

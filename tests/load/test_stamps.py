@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -394,3 +395,30 @@ def test_a_file_of_the_store_that_others_may_write_is_refused(
     assert f"chmod -R go-w {entry}" in caught.value.hint
     monkeypatch.setenv("KERNELYARD_TRUST_STORE", str(tmp_path / "store"))
     load(tmp_path)
+
+
+def test_a_library_is_opened_without_hashing_it_again_unless_something_has_changed(
+    make_variant: MakeVariant, tmp_path: Path, counter: Counter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variant = make_variant(files={"lib.so": "\x7fELF" + LARGE, "other.so": "\x7fELF"})
+    settle(variant)
+    hub = FolderHub.find(variant)
+    assert hub is not None
+    tree = verify_folder(hub.variants[0])
+    assert counter.times == 1
+    with monkeypatch.context() as patch:
+        patch.setattr("kernelyard.load.verified.hash_file", lambda _: pytest.fail("hashed again"))
+        assert tree.check("lib.so") == variant / "lib.so"
+        tree.check_libraries()
+    (variant / "other.so").chmod(0o600)  # hashed again, and found to be the same
+    tree.check("lib.so")
+    tree.check_libraries()
+    (variant / "other.so").write_text("\x7fELX")
+    with pytest.raises(VerificationError, match="has changed since") as caught:
+        tree.check("other.so")
+    assert caught.value.code == "KY602"
+    variant.parent.rename(tmp_path / "elsewhere")  # in a folder that was exchanged the inodes are others
+    shutil.copytree(tmp_path / "elsewhere", variant.parent)
+    (variant / "lib.so").write_text("\x7fELF" + LARGE.replace("x", "y"))
+    with pytest.raises(VerificationError, match="has changed since"):
+        tree.check("lib.so")

@@ -26,7 +26,24 @@ def test_a_version_is_a_number_a_release_or_a_range(version: object, wanted: Wan
 
 
 @pytest.mark.parametrize(
-    "version", [True, -1, 1.0, "", " ", "one", ">=", "1.2.", "===1.1.2", "01", ["1"], "^1.2", "1 2"]
+    "version",
+    [
+        True,
+        -1,
+        1.0,
+        "",
+        " ",
+        "one",
+        ">=",
+        "1.2.",
+        "===1.1.2",
+        "01",
+        ["1"],
+        "^1.2",
+        "1 2",
+        "9" * 5000,
+        f">=1.{'9' * 5000}",
+    ],
 )
 def test_what_is_no_version_is_refused_with_examples(version: object) -> None:
     with pytest.raises(InputError) as caught:
@@ -86,3 +103,13 @@ def test_a_release_to_be_published_is_written_in_one_way(text: str) -> None:
 def test_what_is_not_written_so_is_no_release(text: str) -> None:
     with pytest.raises(InvalidRelease):
         release_of(text, version=1)
+
+
+def test_numbers_without_end_are_no_releases() -> None:
+    """Python itself refuses to read them, and a hub may name any."""
+    endless = f"1.0.{'9' * 5000}"
+    assert newest_first(["v1.0.0", f"v{endless}", "v1.0.999999999999999999"]) == ("v1.0.999999999999999999", "v1.0.0")
+    assert Wanted.parse("~=1.0", None).choose(["v1.0.0", f"v{endless}"]) == ("v1.0.0",)
+    with pytest.raises(InvalidRelease, match=r"not a release X\.Y\.Z") as caught:
+        release_of(endless, version=1)
+    assert len(str(caught.value)) < 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import tempfile
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from kernelyard.errors import EnvironmentProblemError, InputError, KernelyardError
+from kernelyard.errors import EnvironmentProblemError, InputError, KernelyardError, MissingError
 from kernelyard.hub import open_hub
 from kernelyard.hub.folder import FolderHub, hash_tree
 from kernelyard.hub.static import blob_path
@@ -200,6 +201,20 @@ def test_a_proxy_that_is_none_is_told(proxy: str, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(EnvironmentProblemError, match="cannot be reached") as caught:
         open_hub("http://hub.invalid/h").resolve("org/gray", version=1)
     assert "secret" not in str(caught.value)
+
+
+def test_a_branch_with_a_number_without_end_is_no_version(tmp_path: Path, publish: Publish) -> None:
+    root, endless = tmp_path / "hub", f"v{'9' * 5000}"
+    path = root / "kernels/org/gray/refs.json"
+    id_ = publish(root, 1)
+    document = json.loads(path.read_bytes())
+    path.write_text(
+        json.dumps({**document, "branches": {"v1": id_, endless: id_}, "tags": {f"v1.0.{endless[1:]}": id_}})
+    )
+    refs = open_hub(root).refs("org/gray")
+    assert refs.versions == (1,)
+    with pytest.raises(MissingError, match=r"no release ~=1\.0"):
+        open_hub(root).resolve("org/gray", version="~=1.0")
 
 
 def test_names_of_branches_cannot_speak_to_the_terminal(tmp_path: Path, publish: Publish) -> None:

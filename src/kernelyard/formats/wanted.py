@@ -22,7 +22,10 @@ _HINT = (
 _MAJOR = re.compile(r"v?(0|[1-9]\d{0,8})", re.ASCII)
 _EXACT = re.compile(r"v?(\d+(\.\d+)+([a-z]+\d+)?(\.[a-z]+\d+)*)", re.ASCII)
 _TAG = re.compile(r"v\d", re.ASCII)
+#: A number that no release has; Python itself refuses to read those of some thousand digits.
+_ENDLESS = re.compile(r"\d{19}")
 _PARTS = 3
+_SHOWN = 80
 
 
 class InvalidRelease(ValueError):  # noqa: N818 - named like packaging.version.InvalidVersion
@@ -79,10 +82,10 @@ class Wanted:
         from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
         # `===` compares texts, and an empty range would let everything through.
-        if text and "===" not in text:
+        if text and "===" not in text and not _ENDLESS.search(text):
             with suppress(InvalidSpecifier):
                 return cls(releases=str(SpecifierSet(text)))
-        raise InputError(_CODE, f"not a version or a range of releases: {version!r}", hint=_HINT)
+        raise InputError(_CODE, f"not a version or a range of releases: {_shown(version)}", hint=_HINT)
 
     @property
     def is_exact(self) -> bool:
@@ -122,7 +125,7 @@ def newest_first(tags: Iterable[str]) -> tuple[str, ...]:
 
     releases: list[tuple[Version, str]] = []
     for tag in tags:
-        if not _TAG.match(tag):
+        if not _TAG.match(tag) or _ENDLESS.search(tag):
             continue
         try:
             releases.append((Version(tag[1:]), tag))
@@ -145,11 +148,11 @@ def release_of(text: str, *, version: int) -> str:
 
     number = text.removeprefix("v")
     try:
-        parsed = Version(number)
+        parsed = None if _ENDLESS.search(number) else Version(number)
     except InvalidVersion:
         parsed = None
     if parsed is None or len(parsed.release) != _PARTS or parsed.epoch or parsed.local or parsed.dev is not None:
-        raise InvalidRelease(f"not a release X.Y.Z: {text!r}")
+        raise InvalidRelease(f"not a release X.Y.Z: {_shown(text)}")
     if str(parsed) != number:
         raise InvalidRelease(f"a release is written {parsed}, not {text!r}")
     if parsed.major != version:
@@ -160,3 +163,8 @@ def release_of(text: str, *, version: int) -> str:
 def release_tag(release: str) -> str:
     """Return the tag of a release."""
     return f"v{release}"
+
+
+def _shown(text: str) -> str:
+    """Return how a message names what a user wrote, which may have no end."""
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")

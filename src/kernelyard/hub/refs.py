@@ -22,8 +22,8 @@ _ID = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _WHOLE_ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}", re.ASCII)
 _SHORT = re.compile(r"[0-9a-f]{4,63}", re.ASCII)
 _SHA1 = 40
-#: Branches that are versions.
-VERSION_BRANCH = re.compile(r"v(0|[1-9]\d*)", re.ASCII)
+#: Branches that are versions. Longer numbers are names as any other: Python itself refuses to read some.
+VERSION_BRANCH = re.compile(r"v(0|[1-9]\d{0,17})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)

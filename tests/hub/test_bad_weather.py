@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
 from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -98,6 +99,37 @@ def test_a_file_that_never_comes_to_an_end_is_given_up(
         fetch(open_hub(serve(root)), entry, tmp_path / "x")
     assert (caught.value.code, caught.value.exit_code, len(cutting.asked)) == ("KY502", 3, 4)
     assert not (tmp_path / "x").exists()
+
+
+def test_who_sends_next_to_nothing_is_given_up(
+    tmp_path: Path,
+    large: tuple[Path, FileEntry],
+    serve: Serve,
+    broken: Broken,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A byte a second would never be silence, and go on for years."""
+    root, entry = large
+    over = threading.Event()
+    ranges: list[str | None] = []
+
+    def answer(server: Any) -> None:
+        ranges.append(server.headers.get("Range"))
+        server.send_response(200)
+        server.send_header("Content-Length", str(entry.size))
+        server.end_headers()
+        server.wfile.write(b"x")
+        over.wait(30)
+
+    broken[entry.sha256] = answer
+    monkeypatch.setattr("kernelyard.hub.transfer._WINDOW_S", 0.0)
+    try:
+        with pytest.raises(EnvironmentProblemError, match=r"less than 16 KiB came in 0 s \(4 times\)") as caught:
+            fetch(open_hub(serve(root)), entry, tmp_path / "x")
+    finally:
+        over.set()
+    assert caught.value.code == "KY502"
+    assert ranges == [None, "bytes=1-", "bytes=1-", "bytes=1-"]
 
 
 def test_another_part_than_was_asked_for_is_not_taken(

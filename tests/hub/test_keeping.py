@@ -7,8 +7,10 @@ import os
 import shutil
 import tarfile
 from collections.abc import Callable
+from http.server import SimpleHTTPRequestHandler
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +25,7 @@ from kernelyard.hub.verify import verify_hub
 
 Publish = Callable[..., str]
 Serve = Callable[[Path], str]
+Broken = dict[str, Callable[[Any], None]]
 
 
 def static(root: Path) -> StaticHub:
@@ -326,6 +329,51 @@ def test_what_is_no_part_of_a_hub_is_refused(tmp_path: Path, name: str) -> None:
     assert sorted(path.name for path in (tmp_path / "inside").iterdir()) == [".aside", "hub.json"]
 
 
+@pytest.mark.usefixtures("ids")
+def test_a_bundle_that_was_cut_between_its_members_is_not_taken_for_a_smaller_one(root: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "gray.tar"
+    export_bundle(static(root), [Selection("org/gray")], bundle)
+    with tarfile.open(bundle) as tar:
+        ends = [member.offset_data + -(-member.size // 512) * 512 for member in tar]
+    content = bundle.read_bytes()
+    for end in (ends[0], ends[-1]):
+        bundle.write_bytes(content[:end])
+        with pytest.raises(InputError, match="it was cut off") as caught:
+            import_bundle(bundle, tmp_path / "inside")
+        assert caught.value.code == "KY516"
+
+
+@pytest.mark.usefixtures("ids")
+def test_a_bundle_has_each_member_once_and_all_of_it(root: Path, tmp_path: Path) -> None:
+    """What leaves out the zeros of a file would fill a disk from a few bytes."""
+    bundle = tmp_path / "gray.tar"
+    export_bundle(static(root), [Selection("org/gray")], bundle)
+    content = bundle.read_bytes()
+    with tarfile.open(bundle, "a") as tar:
+        tar.addfile(tarfile.TarInfo("hub.json"))
+    with pytest.raises(InputError, match=r"'hub.json', it is there twice") as caught:
+        import_bundle(bundle, tmp_path / "inside")
+    assert (caught.value.code, caught.value.exit_code) == ("KY516", 2)
+    bundle.write_bytes(content)
+    name = f"blobs/sha256/{'a' * 2}/{'a' * 64}"
+    with tarfile.open(bundle, "a", format=tarfile.PAX_FORMAT) as tar:
+        member = tarfile.TarInfo(name)
+        member.pax_headers = {"GNU.sparse.size": str(1 << 40), "GNU.sparse.map": "0,0", "GNU.sparse.numblocks": "1"}
+        tar.addfile(member)
+    with pytest.raises(InputError, match="it leaves out bytes"):
+        import_bundle(bundle, tmp_path / "inside")
+    assert not list((tmp_path / "inside/.aside").iterdir())
+
+
+@pytest.mark.usefixtures("ids")
+def test_a_bundle_takes_the_place_of_files_only(root: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for place in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(InputError, match="this is no file"):
+            export_bundle(static(root), [Selection("org/gray")], place)
+    assert (tmp_path / "pipe").is_fifo()
+
+
 def test_a_link_in_a_bundle_is_refused(tmp_path: Path) -> None:
     bundle = tmp_path / "bad.tar"
     with tarfile.open(bundle, "w") as tar:
@@ -380,6 +428,32 @@ def test_a_roll_back_is_reported(root: Path, publish: Publish, serve: Serve, tmp
     assert Memory.default().forget(address, "org/gray") is True
     assert open_hub(address).resolve("org/gray", version=1)
     assert Memory.default().root == tmp_path / "state" / "hubs"
+
+
+def test_an_answer_that_another_process_has_outrun_is_no_roll_back(
+    root: Path, publish: Publish, serve: Serve, broken: Broken
+) -> None:
+    """It was right when it was given; what came after it has been seen, and remembered, by the time it is looked at."""
+    address, asked = serve(root), []
+    publish(root, 1)
+    before = (root / "kernels/org/gray/refs.json").read_bytes()
+
+    def answer(server: Any) -> None:
+        asked.append(server.path)
+        if len(asked) > 1:
+            SimpleHTTPRequestHandler.do_GET(server)
+            return
+        publish(root, 2)
+        open_hub(address).resolve("org/gray", version=1)
+        server.send_response(200)
+        server.send_header("Content-Length", str(len(before)))
+        server.end_headers()
+        server.wfile.write(before)
+
+    broken["refs.json"] = answer
+    found = open_hub(address).resolve("org/gray", version=1)
+    assert found.id == open_hub(root).resolve("org/gray", version=1).id
+    assert len(asked) == 3
 
 
 def test_what_somebody_else_may_have_written_is_not_remembered(root: Path, publish: Publish, serve: Serve) -> None:

@@ -32,6 +32,7 @@ _MEMBER = re.compile(
     re.ASCII,
 )
 _LARGEST_DOCUMENT = 64 << 20
+_WRITER = "`kernelyard export` writes one"
 
 
 def export_bundle(source: Hub, selections: Sequence[Selection], path: Path) -> tuple[Mirrored, ...]:
@@ -43,8 +44,12 @@ def export_bundle(source: Hub, selections: Sequence[Selection], path: Path) -> t
         path: The file; one that is there is replaced when the new one is whole.
 
     Raises:
+        InputError: There is something at its place that is no file (KY516).
         KernelyardError: What :func:`kernelyard.hub.mirror.mirror` raises.
     """
+    if path.exists() and not path.is_file():
+        # It would be replaced: a pipe, or a device of the machine's.
+        raise InputError("KY516", "this is no file", hint="name a new file", place=Place(str(path)))
     with (
         writing(path.parent, elsewhere="export to"),
         tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=f".{path.name}.") as folder,
@@ -74,6 +79,8 @@ def import_bundle(path: Path, root: Path) -> tuple[Mirrored, ...]:
         try:
             with read_tar(path) as tar:
                 _unpack(tar, folder, path)
+            if not (folder / "hub.json").is_file():
+                raise InputError("KY516", "not a bundle: it has no hub.json", hint=_WRITER, place=Place(str(path)))
             hub = StaticHub(DirectoryReader(folder))
             hub.check_format()
             repos = kernels_in(hub)

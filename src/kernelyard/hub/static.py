@@ -158,7 +158,20 @@ class StaticHub(PublishingHub):
         Raises:
             MissingError: The kernel is not there (KY501).
             InputError: There is no hub at this place, or its document cannot be understood (KY507).
+            VerificationError: It shows an older or another state than was seen, also when it is asked again (KY514).
         """
+        refs = self._refs(repo)
+        if not self.is_local:
+            memory = Memory.default()
+            try:
+                memory.check(self.location, refs)
+            except VerificationError:
+                # Another process may have seen, and remembered, what came after this answer.
+                refs = self._refs(repo)
+                memory.check(self.location, refs)
+        return refs
+
+    def _refs(self, repo: str) -> Refs:
         path = f"{kernel_path(check_repo(repo))}/refs.json"
         try:
             text = self._document(path)
@@ -176,8 +189,6 @@ class StaticHub(PublishingHub):
                 hint=f"did you mean {refs.kernel}?",
                 place=Place(path),
             )
-        if not self.is_local:
-            Memory.default().check(self.location, refs)
         return refs
 
     def check_format(self) -> None:

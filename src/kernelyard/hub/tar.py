@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tarfile
 from collections.abc import Iterable, Iterator
@@ -13,6 +14,8 @@ from kernelyard.errors import InputError, Place
 __all__ = ["read_tar", "take_file", "write_tar"]
 
 CODE = "KY516"
+#: Bytes of zeros that a tar ends with.
+_END = 1024
 
 
 def write_tar(root: Path, names: Iterable[str], path: Path) -> None:
@@ -40,14 +43,34 @@ def read_tar(path: Path) -> Iterator[tarfile.TarFile]:
     """
     try:
         with tarfile.open(path, "r:") as tar:
+            _check_end(path)
             yield tar
     except (tarfile.TarError, EOFError) as error:
         hint = "`kernelyard export` writes one"
         raise InputError(CODE, f"not a bundle: {error}", hint=hint, place=Place(str(path))) from None
 
 
+def _check_end(path: Path) -> None:
+    """Refuse a tar that was cut off: between two members it would be taken for one of fewer kernels."""
+    with path.open("rb") as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(0, file.tell() - _END))
+        end = file.read(_END)
+    if end != bytes(_END):
+        what, hint = "this bundle has no end: it was cut off", "copy it again"
+        raise InputError(CODE, what, hint=hint, place=Place(str(path)))
+
+
 def take_file(tar: tarfile.TarFile, member: tarfile.TarInfo, destination: Path) -> None:
-    """Write one file of a tar; folders above it are made."""
+    """Write one file of a tar; folders above it are made.
+
+    Raises:
+        InputError: It is longer than what the tar has of it, or is there twice (KY516).
+    """
+    wrong = "it leaves out bytes" if member.issparse() else "it is there twice" if destination.exists() else ""
+    if wrong:
+        what, hint = f"a bundle does not hold such a thing: {member.name!r}, {wrong}", "do not trust its sender"
+        raise InputError(CODE, what, hint=hint, place=Place(str(tar.name)))
     content = tar.extractfile(member)
     assert content is not None  # noqa: S101 - whoever calls has seen that it is a file
     destination.parent.mkdir(parents=True, exist_ok=True)

@@ -66,6 +66,47 @@ def test_what_was_exported_loads_where_there_is_no_hub(lock: KernelLock, bundle:
     assert import_layer(bundle, Store.default()).new == 0
 
 
+def test_what_is_there_already_is_verified_too(bundle: Path, tmp_path: Path) -> None:
+    store = Store(tmp_path / "layer")
+    import_layer(bundle, store)
+    damaged = next(store.root.glob("variants/*/__init__.py"))
+    damaged.chmod(0o644)
+    damaged.write_text("something else")
+    with pytest.raises(VerificationError, match="not the file that the bundle names") as caught:
+        import_layer(bundle, store)
+    assert (caught.value.code, str(damaged.parent) in caught.value.hint) == ("KY602", True)
+
+
+def test_groups_say_what_is_exported_and_what_is_in_the_file_is_told(
+    publish: Publish, project: Callable[[str, str], Path], kernelyard: Any, hub: Path, tmp_path: Path
+) -> None:
+    for name in ("gray", "sort"):
+        publish(f"org/{name}")
+    root = project('[dependencies]\n"org/gray" = 1\n[dependency-groups.bench]\n"org/sort" = 1\n', "kernelyard.toml")
+    lock_project(root, Request())
+    env = {"KERNELYARD_CACHE": str(tmp_path / "here"), "KERNELYARD_HUB": str(hub)}
+    for options, expected in {
+        (): ["org/gray"],
+        ("--group", "bench"): ["org/gray", "org/sort"],
+        ("--only-group", "bench", "--all-variants"): ["org/sort"],
+    }.items():
+        done = kernelyard("export", "--lock", root, "-o", tmp_path / "set.tar", *options, env=env)
+        assert done.returncode == 0, done.stderr
+        put = kernelyard("import", tmp_path / "set.tar", "--json", env=env)
+        assert json.loads(put.stdout)["kernels"] == expected
+    shown = kernelyard("import", tmp_path / "set.tar", env=env).stdout.splitlines()
+    assert (shown[0], len(shown)) == ("org/sort", 2)
+
+
+@pytest.mark.parametrize("command", [["download"], ["export", "-o", "set.tar", "--lock"]])
+@pytest.mark.parametrize("option", [["--backend", "cpu"], ["--torch", "2.13"]])
+def test_options_that_say_nothing_together_are_refused(
+    lock: KernelLock, kernelyard: Any, command: list[str], option: list[str]
+) -> None:
+    refused = kernelyard(*command, lock.path, "--all-variants", *option)
+    assert (refused.returncode, "[KY001]" in refused.stderr) == (2, True)
+
+
 def test_the_same_lock_is_the_same_bytes(lock: KernelLock, bundle: Path, tmp_path: Path) -> None:
     export_layer(lock, HERE, tmp_path / "again.tar")
     assert (tmp_path / "again.tar").read_bytes() == bundle.read_bytes()

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kernelyard.cli.locked import target_of, target_options
 from kernelyard.cli.output import emit_json, size_text
-from kernelyard.cli.systems import system_options
 from kernelyard.cli.transfers import shown_transfers
-from kernelyard.errors import InputError
 
 if TYPE_CHECKING:
     from kernelyard.load.system import System
@@ -21,11 +20,7 @@ __all__ = ["command"]
 
 @click.command("download")
 @click.argument("folder", default=".", metavar="[DIR_OR_LOCK]", type=click.Path(path_type=Path))
-@system_options
-@click.option("--all-variants", is_flag=True, help="Fetch all variants that are locked, for whatever machine.")
-@click.option("--backend", help="Only variants for this backend, such as cpu.")
-@click.option("--group", "groups", multiple=True, metavar="NAME", help="Also the kernels of this group.")
-@click.option("--only-group", "only", multiple=True, metavar="NAME", help="Only the kernels of this group.")
+@target_options
 @click.option("--dest", type=click.Path(path_type=Path), help="A folder to fetch into: a layer, for KERNELYARD_LAYERS.")
 @click.option("--hub", metavar="URL_OR_PATH", help="Fetch from here, whatever hub the lock names: a mirror.")
 @click.option(
@@ -50,21 +45,12 @@ def command(
     Programs then load it with get_locked_kernel or load_kernel, and need no network. Each file is held against its
     sha256 in kernels.lock. What was fetched before a download was stopped is not fetched again.
     """
-    from kernelyard.formats.dependencies import MAIN
-    from kernelyard.load.system import describe_system
     from kernelyard.lock.download import download
     from kernelyard.lock.lock_at import read_lock_at
-    from kernelyard.lock.targets import Target
     from kernelyard.store import Store, absolute_path
 
-    if groups and only:
-        raise InputError("KY001", "--group adds to what --only-group takes", hint="give one of them")
+    target = target_of(system, all_variants=all_variants, backend=backend, groups=groups, only=only)
     lock = read_lock_at(folder)
-    if all_variants:
-        target = Target(None, groups=frozenset(only or (MAIN, *groups)))
-    else:
-        here = system is describe_system()
-        target = Target(system, is_here=here, backend=backend, groups=frozenset(only or (MAIN, *groups)))
     store = Store(absolute_path(dest, code="KY302")) if dest is not None else None
     with shown_transfers() as progress:
         done = download(lock, target, store=store, hub=hub, at_once=jobs, progress=progress)

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kernelyard.cli.locked import target_of, target_options
 from kernelyard.cli.output import emit_json, size_text
-from kernelyard.cli.systems import system_options
 from kernelyard.errors import InputError
 
 if TYPE_CHECKING:
     from kernelyard.load.system import System
+    from kernelyard.lock.targets import Target
 
 __all__ = ["command"]
 
@@ -25,8 +26,7 @@ __all__ = ["command"]
 @click.option(
     "--lock", metavar="DIR_OR_LOCK", type=click.Path(path_type=Path), help="What a project has locked, not kernels."
 )
-@click.option("--all-variants", is_flag=True, help="With --lock: all variants that are locked, for any machine.")
-@system_options
+@target_options
 @click.option("--hub", metavar="URL_OR_PATH", help="The hub; by default KERNELYARD_HUB, then the Hugging Face Hub.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
 def command(
@@ -37,23 +37,30 @@ def command(
     *,
     lock: Path | None,
     system: System,
-    hub: str | None,
     all_variants: bool,
+    backend: str | None,
+    groups: tuple[str, ...],
+    only: tuple[str, ...],
+    hub: str | None,
     as_json: bool,
 ) -> None:
     """Put kernels of a hub, or what a project has locked, into one file, to carry it where there is no network.
 
     `import` puts it there into a hub or, what was locked, into the store. The same kernels are the same bytes. With
-    --lock the variant for this machine is taken, or for the one that the options describe.
+    --lock, and only with it, the variant for this machine is taken, or for the one that the options describe.
     """
+    target = target_of(system, all_variants=all_variants, backend=backend, groups=groups, only=only)
     if lock is None:
+        if all_variants or backend or groups or only:
+            what = "without --lock all variants are taken that --variant names"
+            raise InputError("KY001", what, hint="leave out --all-variants, --backend and groups")
         told = _of_hub(repos, versions, variants, hub, output)
     elif repos or versions or variants:
         raise InputError(
             "KY001", "--lock says which kernels are meant", hint="leave out names, --version and --variant"
         )
     else:
-        told = _of_lock(lock, None if all_variants else system, hub, output)
+        told = _of_lock(lock, target, hub, output)
     from kernelyard.store import hash_file
 
     size, digest = output.stat().st_size, hash_file(output)
@@ -78,14 +85,11 @@ def _of_hub(
     return [{"repo": one.repo, "refs": list(one.refs)} for one in done]
 
 
-def _of_lock(lock: Path, system: System | None, hub: str | None, output: Path) -> list[dict[str, object]]:
+def _of_lock(lock: Path, target: Target, hub: str | None, output: Path) -> list[dict[str, object]]:
     from kernelyard.cli.transfers import shown_transfers
     from kernelyard.export.layer import export_layer
-    from kernelyard.load.system import describe_system
     from kernelyard.lock.lock_at import read_lock_at
-    from kernelyard.lock.targets import Target
 
-    target = Target(system, is_here=system is describe_system())
     with shown_transfers() as progress:
         done = export_layer(read_lock_at(lock), target, output, hub=hub, progress=progress)
     return [

@@ -63,8 +63,8 @@ def _into_store(bundle: Path, dest: Path | None, *, as_json: bool) -> None:
     done = import_layer(bundle, store)
     if as_json:
         counts = {"variants": done.variants, "new": done.new, "size": done.size}
-        emit_json({"store": str(store.root), "kernels": list(done.lock.kernels), **counts})
+        emit_json({"store": str(store.root), "kernels": list(done.kernels), **counts})
         return
-    for key in done.lock.kernels:
+    for key in done.kernels:
         click.echo(key)
     click.echo(f"{store.root}: {done.variants} variants, {done.new} new, {size_text(done.size)}")

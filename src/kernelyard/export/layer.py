@@ -12,7 +12,7 @@ import shutil
 import tarfile
 import tempfile
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -24,8 +24,9 @@ from kernelyard.formats.index import FileEntry, VariantEntry
 from kernelyard.formats.lock import LOCK_FILE, KernelLock
 from kernelyard.formats.paths import checked_path
 from kernelyard.hub.tar import read_tar, take_file, write_tar
-from kernelyard.load.verified import content_key
+from kernelyard.load.verified import content_key, verify_fetched
 from kernelyard.lock.download import Downloaded, Progress, download
+from kernelyard.lock.stored import locked_entry
 from kernelyard.lock.targets import Target
 from kernelyard.store import Store, hash_file, writing
 
@@ -41,12 +42,14 @@ class Imported:
 
     Attributes:
         lock: The lock that it was made of.
+        kernels: The keys in it of those that are in the bundle, sorted.
         variants: How many variants it has.
         new: How many of them were not there.
         size: Bytes of all variants.
     """
 
     lock: KernelLock
+    kernels: tuple[str, ...]
     variants: int
     new: int
     size: int
@@ -105,7 +108,7 @@ def import_layer(path: Path, store: Store) -> Imported:
 
     Raises:
         InputError: It is no bundle, or holds something else too (KY516); or its lock is none (KY701 to KY704).
-        VerificationError: What it holds is not what it is called (KY503).
+        VerificationError: What it holds is not what it is called (KY503), or what was there already is not (KY602).
         EnvironmentProblemError: The store cannot be written.
     """
     with writing(store.root, elsewhere="import into"):
@@ -117,12 +120,12 @@ def import_layer(path: Path, store: Store) -> Imported:
             for key, entry in indexes.items():
                 _check_index(key, entry, path)
             keyed = {key: _variant(key, entry, path) for key, entry in variants.items()}
-            new = sum(_put(store, "variants", key, entry) for key, entry in variants.items())
+            new = sum(_put(store, key, entry, variants[key]) for key, entry in keyed.items())
             for key, entry in indexes.items():
-                _put(store, "indexes", key, entry)
+                store.provide("indexes", key, partial(_move, entry))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-    return Imported(lock, len(keyed), new, sum(entry.size for entry in keyed.values()))
+    return Imported(lock, tuple(_held(lock, keyed)), len(keyed), new, sum(entry.size for entry in keyed.values()))
 
 
 def _unpack(path: Path, folder: Path) -> None:
@@ -174,15 +177,26 @@ def _variant(key: str, entry: Path, path: Path) -> VariantEntry:
     return found
 
 
+def _held(lock: KernelLock, keys: Collection[str]) -> Iterator[str]:
+    """Yield the kernels of a lock of which there is a variant; a bundle may be of some groups, and for one machine."""
+    for key, kernel in lock.kernels.items():
+        if any(content_key(locked_entry(kernel, variant)) in keys for variant in kernel.variants):
+            yield key
+
+
 def _other(name: str, path: Path) -> VerificationError:
     what = f"{name} is not what it is called by: it was changed on its way, or damaged"
     return VerificationError("KY503", what, hint="ask for the bundle again", place=Place(str(path)))
 
 
-def _put(store: Store, kind: str, key: str, entry: Path) -> bool:
-    new = store.get(kind, key) is None
-    store.provide(kind, key, partial(_move, entry))
-    return new
+def _put(store: Store, key: str, entry: VariantEntry, folder: Path) -> bool:
+    """Put a variant into a store; return whether it was not there."""
+    is_new = store.get("variants", key) is None
+    there = store.provide("variants", key, partial(_move, folder))
+    if not is_new:
+        # What was there before may have been damaged since.
+        verify_fetched(there, entry, by="the bundle", verification="lock")
+    return is_new
 
 
 def _move(entry: Path, folder: Path) -> None:

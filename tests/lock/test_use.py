@@ -301,8 +301,11 @@ def test_offline_is_like_load_kernel_for_what_is_here_and_says_why_it_cannot_for
     root = project(f'[tool.kernelyard.dependencies]\n"org/gray" = {{ version = 1, hub = "{address}", trust = true }}\n')
     lock_project(root, Request())
     monkeypatch.setenv("KERNELYARD_OFFLINE", "1")
-    with pytest.raises(EnvironmentProblemError, match="KERNELYARD_OFFLINE"):
+    monkeypatch.setenv("KERNELYARD_LAYERS", str(root / "nothing"))
+    with pytest.raises(EnvironmentProblemError, match="KERNELYARD_OFFLINE is set") as caught:
         get_locked_kernel("org/gray", lockfile=root)
+    assert f"{root / 'nothing'} (there is no such folder)" in caught.value.what
+    assert "kernelyard download" in caught.value.hint
 
 
 @pytest.mark.parametrize(

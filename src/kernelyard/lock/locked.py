@@ -47,6 +47,7 @@ from kernelyard.store import Store
 __all__ = ["Known", "Use", "known_facts", "load_locked"]
 
 _logger = logging.getLogger("kernelyard.lock")
+_BRING = "run `kernelyard download` in the project, or set KERNELYARD_LAYERS to where it was downloaded to"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +155,7 @@ class _Kernel:
         taken = usable if self.use.may_ask else here
         if not taken:
             what = f"{self.name}: the variant {usable[0].variant} would run here, and is not in {where()}"
-            hint = "run `kernelyard download` in the project, or set KERNELYARD_LAYERS to where it was downloaded to"
-            raise MissingError("KY709", what, hint=hint)
+            raise MissingError("KY709", what, hint=_BRING)
         if taken[0] is not usable[0]:
             _logger.warning(
                 "%s: taken is %s; %s would be better, and is not here", self.name, taken[0].variant, usable[0].variant
@@ -210,6 +210,10 @@ class _Kernel:
 
     def _revision(self) -> Revision:
         if self._asked is None:
+            variable = None if self.source.is_local else offline_variable()
+            if variable is not None:
+                what = f"{self.name} is not in {where()}, and {variable} is set"
+                raise EnvironmentProblemError("KY532", what, hint=_BRING)
             with self._telling_of_removal():
                 self._asked = self.source.read(Refs(self.locked.repo), self.locked.revision, None)
         return self._asked

@@ -22,7 +22,8 @@ _NO_FACTS = Facts("", None, None, "", None, "", "")
 def where() -> str:
     """Return where is looked, as messages name it."""
     store = Store.default()
-    return ", ".join(map(str, (store.root, *store.layers)))
+    layers = (str(layer) if layer.is_dir() else f"{layer} (there is no such folder)" for layer in store.layers)
+    return ", ".join((str(store.root), *layers))
 
 
 def locked_entry(kernel: LockedKernel, variant: str, facts: Facts = _NO_FACTS) -> VariantEntry:

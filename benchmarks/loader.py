@@ -134,7 +134,8 @@ NODE = """
 import json, sys, time
 import torch
 import kernelyard.load
-from kernelyard.load import get_kernel, stamps
+from kernelyard.load import get_kernel
+from kernelyard.load.stored import stamps
 hash_tree, read = stamps.hash_tree, []
 stamps.hash_tree = lambda root: read.append(root) or hash_tree(root)
 print("READY", flush=True)

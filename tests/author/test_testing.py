@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kernelyard.load.system import describe_system
+from kernelyard.load.system.description import describe_system
 from tests.conftest import Command, copy_sample
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch]

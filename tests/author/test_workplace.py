@@ -174,7 +174,7 @@ def test_signals_reach_the_command_and_pipes_break_as_everywhere(
 def test_a_variant_that_only_builds_here_says_so_and_brings_its_toolkit(
     kernelyard: Command, sample: Callable[[str], Path]
 ) -> None:
-    from kernelyard.load.system import describe_system
+    from kernelyard.load.system.description import describe_system
 
     if describe_system().driver is not None:
         pytest.skip("this machine runs it")

@@ -17,8 +17,8 @@ from kernelyard.formats.facts import Facts
 from kernelyard.formats.toolchain_lock import LockedVariant, ToolchainLock
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
-from kernelyard.load.rules import judge
-from kernelyard.load.system import System, Torch
+from kernelyard.load.choice.rules import judge
+from kernelyard.load.system.description import System, Torch
 from kernelyard.project.plan import plan_variant
 from kernelyard.project.sources import read_project
 from kernelyard.toolchain.parts import PartSource

@@ -16,8 +16,8 @@ from kernelyard.build.this_machine import capabilities_here
 from kernelyard.errors import InputError
 from kernelyard.formats.editions import read_manifest
 from kernelyard.formats.versions import Version
-from kernelyard.load.nvml import Gpu
-from kernelyard.load.system import System, Torch
+from kernelyard.load.system.description import System, Torch
+from kernelyard.load.system.nvml import Gpu
 from kernelyard.toolchain.local_cuda import FoundToolkit
 
 H200, L4 = Gpu(0, "GPU-1", (9, 0)), Gpu(1, "GPU-2", (8, 9))

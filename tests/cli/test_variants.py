@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from kernelyard.author import interpreter
 from kernelyard.cli.variants import command
 from kernelyard.formats.versions import Version
-from kernelyard.load.system import System, Torch
+from kernelyard.load.system.description import System, Torch
 from kernelyard.toolchain import local_cuda
 
 GOLDEN = Path(__file__).with_name("variants_of_tiny.json")

@@ -22,13 +22,14 @@ from kernelyard.formats.facts import Facts
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
 from kernelyard.hub.folder import hash_with, list_files
-from kernelyard.load import importer, kernels, loaded
-from kernelyard.load.backends import has_device_code
-from kernelyard.load.choose import choose
-from kernelyard.load.depends import exposed
-from kernelyard.load.described import KernelDependency as Declared
-from kernelyard.load.nvml import Gpu
-from kernelyard.load.system import System, Torch
+from kernelyard.load import kernels
+from kernelyard.load.choice.backends import has_device_code
+from kernelyard.load.choice.choose import choose
+from kernelyard.load.importing import importer, loaded
+from kernelyard.load.importing.depends import exposed
+from kernelyard.load.importing.described import KernelDependency as Declared
+from kernelyard.load.system.description import System, Torch
+from kernelyard.load.system.nvml import Gpu
 from kernelyard.load.variants import Variant
 
 __all__ = [

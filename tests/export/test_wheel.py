@@ -28,7 +28,7 @@ from kernelyard.formats.index import FileEntry, revision_id
 from kernelyard.hub import Publication
 from kernelyard.hub.folder import FolderHub
 from kernelyard.hub.static import DirectoryReader, StaticHub
-from kernelyard.load.verified import verify_folder
+from kernelyard.load.stored.verified import verify_folder
 from kernelyard.store import Store, hash_file
 from tests.hub.public_kernels import EXAMPLES, Example, written
 

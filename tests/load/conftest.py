@@ -33,8 +33,8 @@ def fresh_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     monkeypatch.setattr("kernelyard.load.kernels._answered", {})
     monkeypatch.setattr("kernelyard.load.loading._told", set())
     claims: dict[str, object] = {}
-    monkeypatch.setattr("kernelyard.load.importer._claims", claims)
-    monkeypatch.setattr("kernelyard.load.loaded._loaded", {})
+    monkeypatch.setattr("kernelyard.load.importing.importer._claims", claims)
+    monkeypatch.setattr("kernelyard.load.importing.loaded._loaded", {})
     yield
     for name in list(sys.modules):
         if name.partition(".")[0] in claims:

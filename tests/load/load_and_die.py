@@ -20,8 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kernelyard import get_kernel
-from kernelyard.load.inventory import findings
-from kernelyard.load.stamps import hashed
+from kernelyard.load.stored.inventory import findings
+from kernelyard.load.stored.stamps import hashed
 from kernelyard.store import Store
 
 ADDRESS = sys.argv[1]

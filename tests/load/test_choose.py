@@ -11,12 +11,12 @@ from kernelyard.errors import InputError
 from kernelyard.formats.facts import DeviceImage, Facts
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
-from kernelyard.load.choose import choose, none_fits, table
-from kernelyard.load.device_code import driver_for_ptx, runs_on
-from kernelyard.load.nvml import Gpu
-from kernelyard.load.rules import judge
-from kernelyard.load.system import System, Torch
-from kernelyard.load.target import describe_target
+from kernelyard.load.choice.choose import choose, none_fits, table
+from kernelyard.load.choice.device_code import driver_for_ptx, runs_on
+from kernelyard.load.choice.rules import judge
+from kernelyard.load.system.description import System, Torch
+from kernelyard.load.system.nvml import Gpu
+from kernelyard.load.system.target import describe_target
 
 H200 = Gpu(0, "GPU-a", (9, 0))
 TURING = Gpu(1, "GPU-b", (7, 5))

@@ -13,7 +13,7 @@ import pytest
 from kernelyard import get_kernel, get_kernel_dep, get_local_kernel, has_kernel, install_kernel
 from kernelyard.errors import InputError, LoadError, MissingError
 from kernelyard.load import get_loaded_kernels
-from kernelyard.load.depends import DependencyError
+from kernelyard.load.importing.depends import DependencyError
 
 MakeVariant = Callable[..., Path]
 Needs = list[dict[str, object]]

@@ -12,12 +12,12 @@ import pytest
 
 from kernelyard.author.doctor import examine
 from kernelyard.formats.versions import Version
-from kernelyard.load.advice import advise
-from kernelyard.load.nvml import Gpu
-from kernelyard.load.packages import installed_packages
-from kernelyard.load.shadows import Shadow
-from kernelyard.load.system import System, Torch, describe_system
-from kernelyard.load.system_json import read_system
+from kernelyard.load.choice.advice import advise
+from kernelyard.load.system.description import System, Torch, describe_system
+from kernelyard.load.system.document import read_system
+from kernelyard.load.system.nvml import Gpu
+from kernelyard.load.system.packages import installed_packages
+from kernelyard.load.system.shadows import Shadow
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

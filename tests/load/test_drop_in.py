@@ -264,13 +264,13 @@ def test_device_code_is_not_asked_for_where_the_caller_says_so(
     make_variant: MakeVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from kernelyard.formats.versions import Version
-    from kernelyard.load.nvml import Gpu
-    from kernelyard.load.system import System, Torch
+    from kernelyard.load.system.description import System, Torch
+    from kernelyard.load.system.nvml import Gpu
 
     gpus = (Gpu(0, "", (9, 0)),)
     torch = Torch("2.11.0+cu130", Version("13.0"))
     system = System("x86_64", "linux", Version("2.36"), (3, 12), torch=torch, driver=Version("580"), gpus=gpus)
-    monkeypatch.setattr("kernelyard.load.resolve.describe_system", lambda: system)
+    monkeypatch.setattr("kernelyard.load.resolve.resolution.describe_system", lambda: system)
     variant = make_variant(name="torch-cuda", backend="cuda")
     metadata = json.loads((variant / "metadata.json").read_bytes())
     metadata["backend"]["archs"] = ["8.0"]

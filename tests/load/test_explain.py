@@ -18,11 +18,11 @@ from kernelyard.formats.versions import Version
 from kernelyard.hub.folder import FolderHub
 from kernelyard.hub.protocol import Publication
 from kernelyard.hub.static import DirectoryReader, StaticHub
-from kernelyard.load.explain import explain_folder, explain_kernel
-from kernelyard.load.nvml import Gpu
-from kernelyard.load.system import describe_system
-from kernelyard.load.system_json import system_to_json
-from kernelyard.load.target import describe_target
+from kernelyard.load.choice.explain import explain_folder, explain_kernel
+from kernelyard.load.system.description import describe_system
+from kernelyard.load.system.document import system_to_json
+from kernelyard.load.system.nvml import Gpu
+from kernelyard.load.system.target import describe_target
 from tests.hub import hugging_face_server
 
 Run = Callable[..., subprocess.CompletedProcess[str]]

@@ -15,8 +15,8 @@ import kernelyard
 from kernelyard.errors import EnvironmentProblemError, InputError, MissingError, VerificationError
 from kernelyard.formats.versions import Version
 from kernelyard.load import RepoInfo, get_kernel, get_loaded_kernels
-from kernelyard.load.nvml import Gpu
-from kernelyard.load.system import System, Torch
+from kernelyard.load.system.description import System, Torch
+from kernelyard.load.system.nvml import Gpu
 from kernelyard.store import Store
 
 MakeVariant = Callable[..., Path]
@@ -65,7 +65,7 @@ def test_each_release_finds_its_own_metadata_though_the_code_is_equal(
     tmp_path: Path, make_variant: MakeVariant, publish: Publish
 ) -> None:
     from kernelyard.hub import open_hub
-    from kernelyard.load.verified import content_key
+    from kernelyard.load.stored.verified import content_key
 
     one, two = make_variant("one", id_="_gray_same"), make_variant("two", id_="_gray_same", version=2)
     publish(one.parent, branch="v1")
@@ -92,7 +92,9 @@ def test_two_versions_live_side_by_side(tmp_path: Path, make_variant: MakeVarian
 def test_no_variant_for_this_machine_is_told_with_reasons(
     tmp_path: Path, make_variant: MakeVariant, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernelyard.load.resolve.describe_system", lambda: System("x86_64", "linux", None, (3, 12)))
+    monkeypatch.setattr(
+        "kernelyard.load.resolve.resolution.describe_system", lambda: System("x86_64", "linux", None, (3, 12))
+    )
     make_variant(name="torch-cuda", backend="cuda")
     publish(make_variant(name="torch-stable-abi211-cpu-aarch64-linux").parent)
     with pytest.raises(MissingError, match="has no variant for this machine") as caught:
@@ -273,7 +275,7 @@ def test_two_gpus_of_different_kinds_get_two_variants_side_by_side(
     gpus = (Gpu(0, "", (8, 0)), Gpu(1, "", (9, 0)))
     torch, glibc, driver = Torch("2.11.0+cu130", Version("13.0")), Version("2.36"), Version("590")
     system = System("x86_64", "linux", glibc, (3, 12), torch=torch, driver=driver, gpus=gpus, gpus_in_order=True)
-    monkeypatch.setattr("kernelyard.load.resolve.describe_system", lambda: system)
+    monkeypatch.setattr("kernelyard.load.resolve.resolution.describe_system", lambda: system)
     for name, capability in (("torch-stable-abi211-cu130-x86_64-linux", "8.0"), ("torch-cuda", "9.0")):
         variant = make_variant(name=name, backend="cuda", files={"__init__.py": f"capability = {capability!r}\n"})
         metadata = json.loads((variant / "metadata.json").read_bytes())

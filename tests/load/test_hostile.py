@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from kernelyard.errors import EnvironmentProblemError, InputError, LoadError, VerificationError
-from kernelyard.load import get_kernel, get_loaded_kernels, get_local_kernel, importer
+from kernelyard.load import get_kernel, get_loaded_kernels, get_local_kernel
+from kernelyard.load.importing import importer
 
 MakeVariant = Callable[..., Path]
 Publish = Callable[..., str]

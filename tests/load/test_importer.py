@@ -19,7 +19,7 @@ import pytest
 from kernelyard.errors import LoadError, VerificationError
 from kernelyard.hub.folder import FolderVariant
 from kernelyard.load import get_loaded_kernels, get_local_kernel
-from kernelyard.load.verified import VerifiedTree, verify_folder
+from kernelyard.load.stored.verified import VerifiedTree, verify_folder
 
 MakeVariant = Callable[..., Path]
 

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from kernelyard.load import get_loaded_kernels, get_local_kernel, importer, kernels, loaded, loading, resolve
+from kernelyard.load import get_loaded_kernels, get_local_kernel, kernels, loading
+from kernelyard.load.importing import importer, loaded
+from kernelyard.load.resolve import resolution as resolve
 
 MakeVariant = Callable[..., Path]
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from kernelyard.errors import LoadError
-from kernelyard.load import get_loaded_kernels, get_local_kernel, namespaces
+from kernelyard.load import get_loaded_kernels, get_local_kernel
+from kernelyard.load.importing import namespaces
 
 MakeVariant = Callable[..., Path]
 

@@ -17,7 +17,7 @@ import pytest
 
 from kernelyard import get_kernel
 from kernelyard.errors import EnvironmentProblemError, VerificationError
-from kernelyard.load import stamps
+from kernelyard.load.stored import stamps
 
 MakeVariant = Callable[..., Path]
 Publish = Callable[..., str]

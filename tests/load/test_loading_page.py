@@ -73,7 +73,7 @@ def test_its_files_are_understood(
     local, moved = blocks("toml")
     (folder / "local.toml").write_text(local)
     from kernelyard.errors import Place
-    from kernelyard.load.redirect import Redirect
+    from kernelyard.load.resolve.redirect import Redirect
 
     assert Redirect.parse(moved.encode(), place=Place("x")) == Redirect("org/new-name", "main")
     done = subprocess.run(

@@ -12,8 +12,8 @@ import pytest
 from kernelyard.errors import LoadError, MissingError, VerificationError
 from kernelyard.formats.versions import Version
 from kernelyard.load import get_loaded_kernels, get_local_kernel
-from kernelyard.load.nvml import Gpu
-from kernelyard.load.system import System, Torch
+from kernelyard.load.system.description import System, Torch
+from kernelyard.load.system.nvml import Gpu
 
 MakeVariant = Callable[..., Path]
 
@@ -133,7 +133,7 @@ def test_a_foreign_variant_with_compiled_code_for_another_torch_is_not_opened(
     make_variant: MakeVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     system = System("x86_64", "linux", Version("2.36"), (3, 12), torch=Torch("2.11.0+cpu"))
-    monkeypatch.setattr("kernelyard.load.resolve.describe_system", lambda: system)
+    monkeypatch.setattr("kernelyard.load.resolve.resolution.describe_system", lambda: system)
     variant = make_variant(name="torch210-cxx11-cpu-x86_64-linux")
     with pytest.raises(MissingError, match=r"It is built for torch 2\.10 only"):
         get_local_kernel(variant)
@@ -294,7 +294,7 @@ def with_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = Torch("2.11.0+cu130", Version("13.0"))
     driver, gpus = Version("580"), (Gpu(0, "", (9, 0)),)
     system = System("x86_64", "linux", Version("2.36"), (3, 12), torch=torch, driver=driver, gpus=gpus)
-    monkeypatch.setattr("kernelyard.load.resolve.describe_system", lambda: system)
+    monkeypatch.setattr("kernelyard.load.resolve.resolution.describe_system", lambda: system)
 
 
 @pytest.mark.usefixtures("with_gpu")

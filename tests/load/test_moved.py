@@ -32,7 +32,7 @@ def hub(hugging_face: Hub, monkeypatch: pytest.MonkeyPatch) -> Hub:
     """A hub with `new/gray`, whose branch `main` has 10 and whose `v1` has 11."""
     for name in ("KERNELYARD_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "KERNELYARD_FRESHNESS"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("kernelyard.load.resolve._warned", set())
+    monkeypatch.setattr("kernelyard.load.resolve.resolution._warned", set())
     new = hugging_face.make("new/gray")
     new.put("main", files(10))
     new.put("v1", files(11))

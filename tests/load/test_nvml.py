@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kernelyard.formats.versions import Version
-from kernelyard.load.nvml import Gpu, Instance, read_gpus
-from kernelyard.load.visible import visible_gpus
+from kernelyard.load.system.nvml import Gpu, Instance, read_gpus
+from kernelyard.load.system.visible import visible_gpus
 
 
 class FakeNvml:

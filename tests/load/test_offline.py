@@ -15,7 +15,7 @@ import pytest
 
 from kernelyard import get_kernel, get_kernel_variants, has_kernel, install_kernel
 from kernelyard.hub.transfer import Patience
-from kernelyard.load.resolve import OfflineError
+from kernelyard.load.resolve.resolution import OfflineError
 from tests.hub.hugging_face_server import Handler, Hub
 
 MakeVariant = Callable[..., Path]
@@ -26,7 +26,7 @@ VARIABLES = ("KERNELYARD_OFFLINE", "HF_HUB_OFFLINE")
 def _online(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (*VARIABLES, "TRANSFORMERS_OFFLINE", "KERNELYARD_FRESHNESS"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("kernelyard.load.resolve._warned", set())
+    monkeypatch.setattr("kernelyard.load.resolve.resolution._warned", set())
     monkeypatch.setattr("kernelyard.hub.http.PATIENCE", Patience(first_wait_s=0.001))
 
 
@@ -54,8 +54,8 @@ def down(hub: Hub) -> None:
 
 def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kernelyard.load.kernels._answered", {})
-    monkeypatch.setattr("kernelyard.load.importer._claims", {})
-    monkeypatch.setattr("kernelyard.load.loaded._loaded", {})
+    monkeypatch.setattr("kernelyard.load.importing.importer._claims", {})
+    monkeypatch.setattr("kernelyard.load.importing.loaded._loaded", {})
     for name in [name for name in sys.modules if name.startswith("_gray_")]:
         del sys.modules[name]
 

@@ -19,7 +19,7 @@ from kernelyard.errors import EnvironmentProblemError, InputError
 from kernelyard.formats.wanted import Wanted
 from kernelyard.hub import open_hub
 from kernelyard.load import kernels
-from kernelyard.load.remembered import Remembered, forget
+from kernelyard.load.resolve.remembered import Remembered, forget
 
 Load = Callable[..., ModuleType]
 
@@ -52,7 +52,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     monkeypatch.setenv("KERNELYARD_STATE", str(tmp_path / "state"))
     for name in ("KERNELYARD_FRESHNESS", "KERNELYARD_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("kernelyard.load.resolve._warned", set())
+    monkeypatch.setattr("kernelyard.load.resolve.resolution._warned", set())
     (tmp_path / "hub").mkdir()
     server = Served(tmp_path / "hub")
     yield server

@@ -16,9 +16,10 @@ import pytest
 from kernelyard import get_kernel
 from kernelyard.errors import EnvironmentProblemError, VerificationError
 from kernelyard.hub.folder import FolderHub, hash_tree
-from kernelyard.load import get_local_kernel, stamps
-from kernelyard.load.stamps import hashed, stamp_folder
-from kernelyard.load.verified import verify_folder
+from kernelyard.load import get_local_kernel
+from kernelyard.load.stored import stamps
+from kernelyard.load.stored.stamps import hashed, stamp_folder
+from kernelyard.load.stored.verified import verify_folder
 
 MakeVariant = Callable[..., Path]
 Publish = Callable[..., str]
@@ -144,7 +145,7 @@ def test_times_of_a_file_server_have_to_be_old(
 ) -> None:
     monkeypatch.setattr(stamps, "_is_local", lambda _: False)
     now = time.time_ns()
-    monkeypatch.setattr("kernelyard.load.stamps.time.time_ns", lambda: now + int(age_s * 1e9))
+    monkeypatch.setattr("kernelyard.load.stored.stamps.time.time_ns", lambda: now + int(age_s * 1e9))
     assert (hashed(folder).seen is not None) is counts
     assert counter.times == 1
 
@@ -240,7 +241,7 @@ def test_small_kernels_get_no_stamp(tmp_path: Path, counter: Counter, make_varia
 PROGRAM = """
 import os, sys
 from pathlib import Path
-from kernelyard.load import stamps
+from kernelyard.load.stored import stamps
 from kernelyard.hub.folder import hash_tree
 
 def counted(root):
@@ -407,7 +408,7 @@ def test_a_library_is_opened_without_hashing_it_again_unless_something_has_chang
     tree = verify_folder(hub.variants[0])
     assert counter.times == 1
     with monkeypatch.context() as patch:
-        patch.setattr("kernelyard.load.verified.hash_file", lambda _: pytest.fail("hashed again"))
+        patch.setattr("kernelyard.load.stored.verified.hash_file", lambda _: pytest.fail("hashed again"))
         assert tree.check("lib.so") == variant / "lib.so"
         tree.check_libraries()
     (variant / "other.so").chmod(0o600)  # hashed again, and found to be the same

@@ -20,14 +20,15 @@ from kernelyard.formats.index import FileEntry, VariantEntry
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
 from kernelyard.hub.folder import FolderHub
-from kernelyard.load import get_local_kernel, libraries, symbols
-from kernelyard.load.binaries import as_read, complete_facts
-from kernelyard.load.choose import choose
-from kernelyard.load.libraries import cuda_of_library, missing_libraries
-from kernelyard.load.rules import judge
-from kernelyard.load.shadows import Shadow
-from kernelyard.load.symbols import missing_symbols, readable_name, undefined_of
-from kernelyard.load.system import System, Torch, folder_of
+from kernelyard.load import get_local_kernel
+from kernelyard.load.choice import libraries, symbols
+from kernelyard.load.choice.binaries import as_read, complete_facts
+from kernelyard.load.choice.choose import choose
+from kernelyard.load.choice.libraries import cuda_of_library, missing_libraries
+from kernelyard.load.choice.rules import judge
+from kernelyard.load.choice.symbols import missing_symbols, readable_name, undefined_of
+from kernelyard.load.system.description import System, Torch, folder_of
+from kernelyard.load.system.shadows import Shadow
 
 ERROR = "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 C10 = "namespace c10 { struct Error { Error(const char*, int); virtual ~Error(); }; Error::Error(const char*, int) {}\n"
@@ -292,7 +293,7 @@ def test_the_next_variant_is_taken_where_the_files_of_the_best_show_that_it_does
         (variant / "metadata.json").write_text(json.dumps(metadata))
     link(tmp_path / "build" / FULL / "_gray.abi3.so", own + "int f() { return aoti_torch_gone(); }")
     system = with_torch(make_torch())
-    monkeypatch.setattr("kernelyard.load.resolve.describe_system", lambda: system)
+    monkeypatch.setattr("kernelyard.load.resolve.resolution.describe_system", lambda: system)
     module = get_local_kernel(tmp_path)
     assert module.__kernel__.variant == "torch-universal"
     assert f"{FULL} does not run here, by what its files show: It needs aoti_torch_gone, which torch" in caplog.text
@@ -321,8 +322,8 @@ def test_the_installed_torch_has_all_that_it_exports_and_nothing_else() -> None:
 @pytest.fixture
 def no_toolkit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take away the toolkits that this machine may have in the linker's cache."""
-    monkeypatch.setattr("kernelyard.load.libraries._cache", lambda: b"")
-    monkeypatch.setattr("kernelyard.load.libraries._found", set())
+    monkeypatch.setattr("kernelyard.load.choice.libraries._cache", lambda: b"")
+    monkeypatch.setattr("kernelyard.load.choice.libraries._found", set())
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
 
 
@@ -353,14 +354,14 @@ def test_libraries_behind_those_that_torch_asks_for_are_there_too(
 def test_libraries_on_the_path_of_the_linker_and_on_the_system_are_there(
     make_torch: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernelyard.load.libraries._found", set())
+    monkeypatch.setattr("kernelyard.load.choice.libraries._found", set())
     torch = make_torch()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/libmine.so.3").touch()
     assert missing_libraries(["libmine.so.3"], torch) == ("libmine.so.3",)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path / "mine"))
     assert missing_libraries(["libmine.so.3"], torch) == ()
-    monkeypatch.setattr("kernelyard.load.libraries._cache", lambda: b"\0libone.so.1\0/opt/lib/libtwo.so.2\0")
+    monkeypatch.setattr("kernelyard.load.choice.libraries._cache", lambda: b"\0libone.so.1\0/opt/lib/libtwo.so.2\0")
     assert missing_libraries(["libone.so.1", "libtwo.so.2", "two.so.2", "libone.so"], torch) == (
         "two.so.2",
         "libone.so",

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kernelyard.formats.versions import Version
-from kernelyard.load.nvml import Gpu
-from kernelyard.load.system import Torch, describe_system, find_torch
+from kernelyard.load.system.description import Torch, describe_system, find_torch
+from kernelyard.load.system.nvml import Gpu
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_the_installed_torch_is_described_as_it_describes_itself() -> None:
 
 def test_describing_imports_neither_torch_nor_anything_slow() -> None:
     program = (
-        "import sys; from kernelyard.load.system import describe_system; describe_system();"
+        "import sys; from kernelyard.load.system.description import describe_system; describe_system();"
         "print([m for m in ('torch', 'packaging', 'urllib.request') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -130,7 +130,7 @@ def test_describing_imports_neither_torch_nor_anything_slow() -> None:
 
 def test_the_order_of_the_gpus_is_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus = (Gpu(0, "GPU-a", (7, 5)), Gpu(1, "GPU-b", (9, 0)))
-    monkeypatch.setattr("kernelyard.load.system.read_gpus", lambda: (Version("590"), gpus))
+    monkeypatch.setattr("kernelyard.load.system.description.read_gpus", lambda: (Version("590"), gpus))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     for order, in_order in ((None, False), ("PCI_BUS_ID", True)):
         if order:

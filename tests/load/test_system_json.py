@@ -10,11 +10,11 @@ import pytest
 
 from kernelyard.errors import EnvironmentProblemError, InputError
 from kernelyard.formats.versions import Version
-from kernelyard.load.nvml import Gpu
-from kernelyard.load.shadows import Shadow
-from kernelyard.load.system import System, Torch, describe_system
-from kernelyard.load.system_json import FORMAT, read_system, system_to_json
-from kernelyard.load.target import describe_target
+from kernelyard.load.system.description import System, Torch, describe_system
+from kernelyard.load.system.document import FORMAT, read_system, system_to_json
+from kernelyard.load.system.nvml import Gpu
+from kernelyard.load.system.shadows import Shadow
+from kernelyard.load.system.target import describe_target
 
 FULL = System(
     cpu="aarch64",
@@ -160,7 +160,7 @@ def test_what_cannot_be_meant_is_refused(target: dict[str, Any], what: str) -> N
 
 def test_without_a_torch_to_go_by_it_has_to_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     nothing = replace(describe_system(), torch=None)
-    monkeypatch.setattr("kernelyard.load.target.describe_system", lambda: nothing)
+    monkeypatch.setattr("kernelyard.load.system.target.describe_system", lambda: nothing)
     with pytest.raises(InputError, match="none here"):
         describe_target(platform="x86_64-linux")
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from kernelyard.formats.versions import Version
-from kernelyard.load import libcuda
-from kernelyard.load.amd import amd_architectures
-from kernelyard.load.c_library import glibc_version, musl_version
-from kernelyard.load.libcuda import ask_cuda, driver_of_release, may_have_driver
-from kernelyard.load.nvml import Gpu
-from kernelyard.load.packages import installed_packages, installed_version
-from kernelyard.load.shadows import Shadow, find_shadows, library_folders, shadowing_driver
-from kernelyard.load.system import describe_system
+from kernelyard.load.system import libcuda
+from kernelyard.load.system.amd import amd_architectures
+from kernelyard.load.system.c_library import glibc_version, musl_version
+from kernelyard.load.system.description import describe_system
+from kernelyard.load.system.libcuda import ask_cuda, driver_of_release, may_have_driver
+from kernelyard.load.system.nvml import Gpu
+from kernelyard.load.system.packages import installed_packages, installed_version
+from kernelyard.load.system.shadows import Shadow, find_shadows, library_folders, shadowing_driver
 
 # The C library
 
@@ -55,8 +55,8 @@ def test_a_system_has_glibc_or_says_that_it_has_not(monkeypatch: pytest.MonkeyPa
 
 
 def test_where_there_is_no_glibc_musl_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernelyard.load.system.glibc_version", lambda: None)
-    monkeypatch.setattr("kernelyard.load.system.musl_version", lambda: Version("1.2.5"))
+    monkeypatch.setattr("kernelyard.load.system.description.glibc_version", lambda: None)
+    monkeypatch.setattr("kernelyard.load.system.description.musl_version", lambda: Version("1.2.5"))
     system = describe_system.__wrapped__()
     assert (system.glibc, system.musl) == (None, Version("1.2.5"))
     assert "musl 1.2.5" in str(system)
@@ -81,7 +81,7 @@ def test_cpus_have_the_names_of_variants(
     monkeypatch: pytest.MonkeyPatch, platform: str, build: str, machine: str, expected: str
 ) -> None:
     uname = os.uname_result(("Any", "host", "1", "1", machine))
-    monkeypatch.setattr("kernelyard.load.system.macos_version", lambda: None)
+    monkeypatch.setattr("kernelyard.load.system.description.macos_version", lambda: None)
     with monkeypatch.context() as patch:
         patch.setattr("sysconfig.get_platform", lambda: build)
         patch.setattr(os, "uname", lambda: uname)
@@ -143,11 +143,11 @@ def test_a_compatibility_package_is_the_driver_that_programs_get(
     (tmp_path / "libcuda.so.1").symlink_to("libcuda.so.590.44.01")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     assert shadowing_driver(find_shadows()) == Version("590.44.01")
-    monkeypatch.setattr("kernelyard.load.system.read_gpus", lambda: (Version("535.54.03"), ()))
+    monkeypatch.setattr("kernelyard.load.system.description.read_gpus", lambda: (Version("535.54.03"), ()))
     assert describe_system.__wrapped__().driver == Version("590.44.01")
     # Images have it where there is no GPU and no driver at all.
-    monkeypatch.setattr("kernelyard.load.system.read_gpus", lambda: (None, ()))
-    monkeypatch.setattr("kernelyard.load.system.may_have_driver", lambda: False)
+    monkeypatch.setattr("kernelyard.load.system.description.read_gpus", lambda: (None, ()))
+    monkeypatch.setattr("kernelyard.load.system.description.may_have_driver", lambda: False)
     assert describe_system.__wrapped__().driver is None
 
 
@@ -156,7 +156,7 @@ def test_the_driver_s_own_library_puts_nothing_in_its_place(tmp_path: Path, monk
     (tmp_path / "libcuda.so.1").symlink_to("libcuda.so.580.65.06")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     for driver, count in (("580.65.06", 0), ("570.26", 1)):
-        monkeypatch.setattr("kernelyard.load.system.read_gpus", lambda driver=driver: (Version(driver), ()))
+        monkeypatch.setattr("kernelyard.load.system.description.read_gpus", lambda driver=driver: (Version(driver), ()))
         system = describe_system.__wrapped__()
         assert (system.driver, len(system.shadows)) == (Version("580.65.06"), count)
 
@@ -227,9 +227,9 @@ def test_cuda_is_asked_only_where_a_driver_has_left_a_sign(
     (tmp_path / device).touch()
     assert may_have_driver(tmp_path)
     asked = (Version("560.28.03"), (Gpu(0, "GPU-a", (8, 7)), Gpu(1, "GPU-b", (9, 0))))
-    monkeypatch.setattr("kernelyard.load.system.read_gpus", lambda: (None, ()))
-    monkeypatch.setattr("kernelyard.load.system.may_have_driver", lambda: True)
-    monkeypatch.setattr("kernelyard.load.system.ask_cuda", lambda: asked)
+    monkeypatch.setattr("kernelyard.load.system.description.read_gpus", lambda: (None, ()))
+    monkeypatch.setattr("kernelyard.load.system.description.may_have_driver", lambda: True)
+    monkeypatch.setattr("kernelyard.load.system.description.ask_cuda", lambda: asked)
     system = describe_system.__wrapped__()
     assert (system.driver, system.gpus, system.gpus_in_order) == (*asked, True)
 
@@ -248,7 +248,7 @@ def test_nothing_that_describes_opens_cuda_in_this_process() -> None:
         "import ctypes; loaded = []; real = ctypes.CDLL.__init__\n"
         "def init(self, name, *a, **k): loaded.append(str(name)); real(self, name, *a, **k)\n"
         "ctypes.CDLL.__init__ = init\n"
-        "from kernelyard.load.system import describe_system; describe_system()\n"
+        "from kernelyard.load.system.description import describe_system; describe_system()\n"
         "print([name for name in loaded if 'cuda' in name])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -262,7 +262,9 @@ def test_after_describing_a_child_can_use_the_gpu() -> None:
     if not system.gpus or system.torch is None or system.torch.cuda is None:
         pytest.skip("there is no GPU, or no torch that can use it")
     program = (
-        "import os, torch; from kernelyard.load.system import describe_system; assert describe_system().gpus\n"
+        "import os, torch\n"
+        "from kernelyard.load.system.description import describe_system\n"
+        "assert describe_system().gpus\n"
         "assert not torch.cuda.is_initialized()\n"
         "if os.fork() == 0: print(torch.ones(3, device='cuda').sum().item(), flush=True); os._exit(0)\n"
         "os.wait()"
@@ -288,7 +290,7 @@ def test_versions_of_packages_are_those_that_importlib_tells(monkeypatch: pytest
     every = installed_packages()
     assert {name: installed_version(name) for name in every} == every
     assert installed_version("no-such-package-anywhere") is None
-    monkeypatch.setattr("kernelyard.load.packages._in_folder", lambda _: {})
+    monkeypatch.setattr("kernelyard.load.system.packages._in_folder", lambda _: {})
     assert installed_version("pytest") == every["pytest"]
 
 

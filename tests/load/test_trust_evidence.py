@@ -18,7 +18,7 @@ from kernelyard.hub import open_hub
 from kernelyard.hub.folder import FolderHub
 from kernelyard.hub.protocol import Publication
 from kernelyard.hub.static import DirectoryReader, StaticHub
-from kernelyard.load.evidence import evidence_of
+from kernelyard.load.trust.evidence import evidence_of
 from tests.conftest import Command
 
 pytest.importorskip("cryptography")

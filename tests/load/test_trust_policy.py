@@ -14,8 +14,10 @@ import pytest
 from kernelyard import get_kernel, get_local_kernel
 from kernelyard.errors import InputError, VerificationError
 from kernelyard.hub import open_hub
-from kernelyard.load import kernels, policies, trust
-from kernelyard.load.trust import check_consent
+from kernelyard.load import kernels
+from kernelyard.load.trust import checks as trust
+from kernelyard.load.trust import policies
+from kernelyard.load.trust.checks import check_consent
 from tests.hub.hugging_face_server import Hub
 
 DENY = '[trust]\ndeny = ["org"]\n'

@@ -17,9 +17,10 @@ from kernelyard.errors import EnvironmentProblemError, InputError, VerificationE
 from kernelyard.hub import open_hub
 from kernelyard.hub.hugging_face import HuggingFaceHub
 from kernelyard.hub.transfer import Patience
-from kernelyard.load import kernels, trust
-from kernelyard.load.layer import export_layer
-from kernelyard.load.trust_publisher import publisher_of
+from kernelyard.load import kernels
+from kernelyard.load.stored.layer import export_layer
+from kernelyard.load.trust import checks as trust
+from kernelyard.load.trust.publisher import publisher_of
 from kernelyard.store import Store
 from tests.hub.hugging_face_server import Handler, Hub
 

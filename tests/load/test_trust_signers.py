@@ -21,9 +21,11 @@ from kernelyard.hub import open_hub
 from kernelyard.hub.folder import FolderHub
 from kernelyard.hub.protocol import Publication
 from kernelyard.hub.static import DirectoryReader, StaticHub
-from kernelyard.load import kernels, policies, trust
-from kernelyard.load.trust import check_evidence
-from kernelyard.load.trust_signers import Signers, forget_signers
+from kernelyard.load import kernels
+from kernelyard.load.trust import checks as trust
+from kernelyard.load.trust import policies
+from kernelyard.load.trust.checks import check_evidence
+from kernelyard.load.trust.signers import Signers, forget_signers
 from kernelyard.lock.locking import lock_project
 from kernelyard.lock.resolve import Request
 

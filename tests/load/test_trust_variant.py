@@ -20,11 +20,13 @@ from kernelyard.formats.sigstore_identity import GITHUB_ACTIONS, KERNELS_COMMUNI
 from kernelyard.formats.variant import VariantName
 from kernelyard.hub import Revision, open_hub
 from kernelyard.hub.folder import hash_tree
-from kernelyard.load import kernels, policies, trust
-from kernelyard.load.fetch import fetch_variant
-from kernelyard.load.trust import check_variant
-from kernelyard.load.trust_variant import verify_signed_variant
-from kernelyard.load.verified import VerifiedTree
+from kernelyard.load import kernels
+from kernelyard.load.stored.fetch import fetch_variant
+from kernelyard.load.stored.verified import VerifiedTree
+from kernelyard.load.trust import checks as trust
+from kernelyard.load.trust import policies
+from kernelyard.load.trust.checks import check_variant
+from kernelyard.load.trust.variant import verify_signed_variant
 from tests.hub.hugging_face_server import Hub
 
 if TYPE_CHECKING:

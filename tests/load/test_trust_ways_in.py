@@ -20,7 +20,9 @@ from kernelyard import (
     load_kernel,
 )
 from kernelyard.errors import KernelyardError, VerificationError
-from kernelyard.load import get_loaded_kernels, kernels, policies, trust
+from kernelyard.load import get_loaded_kernels, kernels
+from kernelyard.load.trust import checks as trust
+from kernelyard.load.trust import policies
 from kernelyard.lock.locking import lock_project
 from kernelyard.lock.resolve import Request
 from tests.conftest import Command

@@ -40,8 +40,8 @@ def fresh_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     for name in ("KERNELYARD_HUB", "KERNELYARD_LOCKFILE", "KERNELYARD_LAYERS", "KERNELYARD_OFFLINE", "HF_HUB_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
     claims: dict[str, object] = {}
-    monkeypatch.setattr("kernelyard.load.importer._claims", claims)
-    monkeypatch.setattr("kernelyard.load.loaded._loaded", {})
+    monkeypatch.setattr("kernelyard.load.importing.importer._claims", claims)
+    monkeypatch.setattr("kernelyard.load.importing.loaded._loaded", {})
     monkeypatch.setattr("kernelyard.lock.use._answered", {})
     monkeypatch.setattr(Server, "requests", [])
     yield

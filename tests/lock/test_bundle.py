@@ -15,7 +15,7 @@ import pytest
 from kernelyard.errors import InputError, VerificationError
 from kernelyard.export.layer import export_layer, import_layer, is_layer
 from kernelyard.formats.lock import KernelLock
-from kernelyard.load.system import describe_system
+from kernelyard.load.system.description import describe_system
 from kernelyard.lock.lock_at import read_lock_at
 from kernelyard.lock.locking import lock_project
 from kernelyard.lock.resolve import Request

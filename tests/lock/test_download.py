@@ -11,11 +11,12 @@ import pytest
 from kernelyard.errors import EnvironmentProblemError, InputError, MissingError, VerificationError
 from kernelyard.formats.lock import KernelLock
 from kernelyard.hub.static import StaticHub
-from kernelyard.load.system import describe_system
-from kernelyard.load.target import describe_target
+from kernelyard.load.system.description import describe_system
+from kernelyard.load.system.target import describe_target
 from kernelyard.lock.download import Downloaded, Progress, download
 from kernelyard.lock.locking import lock_project
 from kernelyard.lock.resolve import Request
+from kernelyard.lock.stored import stored_index
 from kernelyard.lock.targets import Target
 from kernelyard.lock.use import load_kernel
 from kernelyard.store import Store
@@ -218,6 +219,32 @@ def test_a_kernel_that_is_gone_is_told_as_that(publish: Publish, project: Write,
     with pytest.raises(MissingError) as caught:
         download(read(folder), here(), store=Store(hub.parent / "other"))
     assert caught.value.code == "KY716"
+
+
+def test_what_the_store_has_is_copied_into_a_layer_with_the_hub_gone(
+    publish: Publish, project: Write, hub: Path, tmp_path: Path
+) -> None:
+    publish()
+    folder = project('[tool.kernelyard.dependencies]\n"org/gray" = 1\n')
+    lock = locked(folder)
+    (piece,) = download(read(folder), here()).pieces
+    layer = Store(tmp_path / "layer")
+    hub.rename(tmp_path / "gone")
+    (copied,) = download(read(folder), here(), store=layer).pieces
+    assert copied.path.is_relative_to(layer.root)
+    files = {path.name: path.read_bytes() for path in copied.path.iterdir()}
+    assert files == {path.name: path.read_bytes() for path in piece.path.iterdir()}
+    assert stored_index(lock.find("org/gray"), places=(layer,)) is not None
+    # What was damaged in the store is not copied, but fetched.
+    damaged = piece.path / "__init__.py"
+    damaged.chmod(0o644)
+    damaged.write_text("something else")
+    with pytest.raises(MissingError) as caught:
+        download(read(folder), here(), store=Store(tmp_path / "another"))
+    assert caught.value.code == "KY716"
+    (tmp_path / "gone").rename(hub)
+    (fetched,) = download(read(folder), here(), store=Store(tmp_path / "another")).pieces
+    assert {path.name: path.read_bytes() for path in fetched.path.iterdir()} == files
 
 
 def test_a_mirror_serves_what_is_locked(

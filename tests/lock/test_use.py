@@ -15,7 +15,7 @@ from kernelyard import get_locked_kernel, load_kernel
 from kernelyard.errors import EnvironmentProblemError, InputError, MissingError, VerificationError
 from kernelyard.formats.lock import KernelLock
 from kernelyard.formats.versions import Version
-from kernelyard.load.system import System, Torch
+from kernelyard.load.system.description import System, Torch
 from kernelyard.lock.locking import lock_project
 from kernelyard.lock.resolve import Request
 from tests.lock.conftest import Publish, Server, served
@@ -236,7 +236,7 @@ GPU_LESS = System("x86_64", "linux", Version("2.36"), (3, 12), torch=Torch("2.13
 def test_the_choice_is_among_what_is_locked(
     publish: Publish, project: MakeProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernelyard.load.resolve.describe_system", lambda: GPU_LESS)
+    monkeypatch.setattr("kernelyard.load.resolve.resolution.describe_system", lambda: GPU_LESS)
     publish(variants={"torch-cpu": "cpu", "torch-cuda": "cuda", "torch-rocm": "rocm"})
     root = project('[tool.kernelyard.dependencies]\n"org/gray" = { version = 1, variants = ["torch-c*"] }\n')
     lock_project(root, Request())
@@ -257,7 +257,7 @@ def test_a_lesser_variant_that_is_here_is_taken_by_load_kernel_with_a_warning(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("kernelyard.load.resolve.describe_system", lambda: GPU_LESS)
+    monkeypatch.setattr("kernelyard.load.resolve.resolution.describe_system", lambda: GPU_LESS)
     publish(release="1.0.0", variants={"torch-universal": "cpu"})
     root = project('[tool.kernelyard.dependencies]\n"org/gray" = "==1.0.0"\n')
     lock_project(root, Request())

@@ -11,8 +11,8 @@ from kernelyard.build.project import build_project
 from kernelyard.errors import CheckError, InputError, MissingError
 from kernelyard.formats.metadata import Metadata
 from kernelyard.hub.static import DirectoryReader, StaticHub
-from kernelyard.load.explain import explain_kernel
-from kernelyard.load.system import describe_system
+from kernelyard.load.choice.explain import explain_kernel
+from kernelyard.load.system.description import describe_system
 from kernelyard.publish import push_project
 from kernelyard.toolchain.parts import PartSource
 

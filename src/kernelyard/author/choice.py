@@ -12,9 +12,9 @@ from kernelyard.build.selection import select
 from kernelyard.errors import InputError
 from kernelyard.formats.facts import Facts
 from kernelyard.formats.versions import Version
-from kernelyard.load.choose import choose
-from kernelyard.load.rules import Verdict, judge
-from kernelyard.load.system import System, Torch
+from kernelyard.load.choice.choose import choose
+from kernelyard.load.choice.rules import Verdict, judge
+from kernelyard.load.system.description import System, Torch
 from kernelyard.project.sources import Project
 from kernelyard.toolchain.parts import PartSource, known_torch
 

@@ -15,11 +15,11 @@ from kernelyard import __version__
 from kernelyard.errors import KernelyardError
 from kernelyard.hub.http import without_password
 from kernelyard.hub.offline import offline_variable
-from kernelyard.load.advice import Advice, advise
-from kernelyard.load.device_code import newest_ptx
-from kernelyard.load.packages import installed_packages
-from kernelyard.load.system import System, describe_system
-from kernelyard.load.system_json import FORMAT, system_to_json
+from kernelyard.load.choice.advice import Advice, advise
+from kernelyard.load.choice.device_code import newest_ptx
+from kernelyard.load.system.description import System, describe_system
+from kernelyard.load.system.document import FORMAT, system_to_json
+from kernelyard.load.system.packages import installed_packages
 from kernelyard.store import Store
 
 __all__ = ["Examination", "examine"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelyard.errors import InputError
-from kernelyard.load.system import System, describe_system, describe_torch
+from kernelyard.load.system.description import System, describe_system, describe_torch
 
 __all__ = ["RECORD", "Interpreter", "find_interpreter"]
 

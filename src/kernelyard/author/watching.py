@@ -20,7 +20,7 @@ from kernelyard.build.package import CHANGED_MEANWHILE
 from kernelyard.build.project import WORK_FOLDER, build_project
 from kernelyard.errors import LoadError
 from kernelyard.load import get_local_kernel
-from kernelyard.load.system import System, describe_system
+from kernelyard.load.system.description import System, describe_system
 from kernelyard.project.generate import MOVE_PROJECT
 from kernelyard.project.sources import read_project
 from kernelyard.store import Store, absolute_path, writing

@@ -25,7 +25,7 @@ from kernelyard.author.packages import Download, download_text, install, to_inst
 from kernelyard.build.project import WORK_FOLDER
 from kernelyard.errors import EnvironmentProblemError, MissingError, Place
 from kernelyard.formats.versions import Version
-from kernelyard.load.system import Torch, describe_torch
+from kernelyard.load.system.description import Torch, describe_torch
 from kernelyard.project.generate import MOVE_PROJECT
 from kernelyard.store import Store, writing
 

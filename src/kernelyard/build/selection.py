@@ -13,7 +13,7 @@ from kernelyard.formats.matrix import MatrixRules
 from kernelyard.formats.ranges import VersionRange
 from kernelyard.formats.tables import nearest
 from kernelyard.formats.versions import Version
-from kernelyard.load.system import System, describe_system
+from kernelyard.load.system.description import System, describe_system
 from kernelyard.toolchain.matrix_rules import known_rules
 
 __all__ = ["Selection", "matching", "select"]

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from kernelyard.build.matrix import MatrixEntry
 from kernelyard.errors import InputError
 from kernelyard.formats.facts import Facts
-from kernelyard.load.choose import choose
-from kernelyard.load.rules import Verdict
-from kernelyard.load.system import System, describe_system
+from kernelyard.load.choice.choose import choose
+from kernelyard.load.choice.rules import Verdict
+from kernelyard.load.system.description import System, describe_system
 from kernelyard.toolchain.local_cuda import found_toolkits
 from kernelyard.toolchain.parts import known_cuda
 

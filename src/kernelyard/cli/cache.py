@@ -44,7 +44,7 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 def ls(*, as_json: bool) -> None:
     """List the kernels in the store and in its layers, how large they are and when they were last used."""
-    from kernelyard.load.inventory import size_of, stored_kernels
+    from kernelyard.load.stored.inventory import size_of, stored_kernels
 
     store = _store()
     kernels = stored_kernels(store)
@@ -102,7 +102,7 @@ def ls(*, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def verify(*, as_json: bool) -> int:
     """Hash all kernels in the store and its layers; exit with 4 and their names where files are not what they were."""
-    from kernelyard.load.inventory import findings, stored_kernels
+    from kernelyard.load.stored.inventory import findings, stored_kernels
 
     store = _store()
     found = list(findings(store))
@@ -143,7 +143,7 @@ def gc(
 
     What a process that is alive has loaded stays, on file systems with locks. Layers are never touched.
     """
-    from kernelyard.load.cleaning import clean_store
+    from kernelyard.load.stored.cleaning import clean_store
 
     store = _store()
     done = clean_store(
@@ -179,7 +179,7 @@ def export(target: Path, repos: tuple[str, ...], *, as_json: bool) -> None:
 
     TARGET is a new folder, or an archive that ends in .tar or .tar.gz. There it is named in KERNELYARD_LAYERS.
     """
-    from kernelyard.load.layer import export_layer
+    from kernelyard.load.stored.layer import export_layer
 
     done = export_layer(_store(), target.absolute(), repos)
     if as_json:
@@ -192,7 +192,7 @@ def export(target: Path, repos: tuple[str, ...], *, as_json: bool) -> None:
 
 def _locked(path: Path) -> list[tuple[str, str]]:
     """Return the entries that a lock names."""
-    from kernelyard.load.verified import content_key
+    from kernelyard.load.stored.verified import content_key
     from kernelyard.lock.lock_at import read_lock_at
     from kernelyard.lock.stored import locked_entry
 

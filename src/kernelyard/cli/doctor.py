@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kernelyard.author.doctor import Examination
-    from kernelyard.load.system import System
+    from kernelyard.load.system.description import System
 
 __all__ = ["command"]
 
@@ -72,7 +72,7 @@ def _torch(system: System) -> str:
 
 
 def _gpus(system: System) -> Iterator[tuple[str, str]]:
-    from kernelyard.load.device_code import newest_ptx
+    from kernelyard.load.choice.device_code import newest_ptx
 
     if system.driver is not None:
         yield "driver", f"{system.driver}, takes PTX up to {newest_ptx(system.driver) or 'what is older than 7.1'}"

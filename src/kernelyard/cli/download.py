@@ -12,7 +12,7 @@ from kernelyard.cli.output import emit_json, size_text
 from kernelyard.cli.transfers import shown_transfers
 
 if TYPE_CHECKING:
-    from kernelyard.load.system import System
+    from kernelyard.load.system.description import System
     from kernelyard.lock.download import Downloaded
 
 __all__ = ["command"]

@@ -12,7 +12,7 @@ def evidence_lines(evidence: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield what speaks for a kernel, in lines with a title.
 
     Args:
-        evidence: From :mod:`kernelyard.load.evidence`.
+        evidence: From :mod:`kernelyard.load.trust.evidence`.
     """
     for one in evidence["signatures"]:
         holds = {True: "holds", False: "does not hold", None: "not verified"}[one["holds"]]

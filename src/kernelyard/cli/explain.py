@@ -15,9 +15,9 @@ from kernelyard.cli.systems import system_options
 from kernelyard.errors import InputError
 
 if TYPE_CHECKING:
-    from kernelyard.load.explain import Explanation
-    from kernelyard.load.rules import Verdict
-    from kernelyard.load.system import System
+    from kernelyard.load.choice.explain import Explanation
+    from kernelyard.load.choice.rules import Verdict
+    from kernelyard.load.system.description import System
 
 __all__ = ["command"]
 
@@ -72,7 +72,7 @@ def _explain(
     what: str, system: System, backend: str | None, device: str | None, where: dict[str, str | None]
 ) -> Explanation:
     from kernelyard.formats.variant import BACKENDS
-    from kernelyard.load.explain import explain_folder, explain_kernel
+    from kernelyard.load.choice.explain import explain_folder, explain_kernel
     from kernelyard.load.variants import is_path
 
     if backend is not None and backend not in BACKENDS:
@@ -88,14 +88,14 @@ def _explain(
 def _evidence(explained: Explanation, hub: str | None) -> dict[str, Any] | None:
     """Return what speaks for what would be taken; None for a folder, for which nobody but the user does."""
     from kernelyard.hub import open_hub
-    from kernelyard.load.evidence import evidence_of
+    from kernelyard.load.trust.evidence import evidence_of
 
     return None if explained.revision is None else evidence_of(open_hub(hub), explained.revision)
 
 
 def _print(explained: Explanation, system: System) -> None:
-    from kernelyard.load.choose import table
-    from kernelyard.load.resolve import at
+    from kernelyard.load.choice.choose import table
+    from kernelyard.load.resolve.resolution import at
 
     for revision in explained.passed_over:
         click.echo(f"{at(revision)} has no variant for this machine", err=True)

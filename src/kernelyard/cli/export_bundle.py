@@ -12,7 +12,7 @@ from kernelyard.cli.output import emit_json, size_text
 from kernelyard.errors import InputError
 
 if TYPE_CHECKING:
-    from kernelyard.load.system import System
+    from kernelyard.load.system.description import System
     from kernelyard.lock.targets import Target
 
 __all__ = ["command"]

@@ -131,8 +131,8 @@ def forget(repo: str, hub: str | None) -> None:
     from kernelyard.hub import open_hub
     from kernelyard.hub.memory import Memory
     from kernelyard.hub.protocol import check_repo
-    from kernelyard.load.remembered import forget as forget_versions
-    from kernelyard.load.trust_signers import forget_signers
+    from kernelyard.load.resolve.remembered import forget as forget_versions
+    from kernelyard.load.trust.signers import forget_signers
 
     source = open_hub(hub)
     known = Memory.default().forget(source.location, check_repo(repo))

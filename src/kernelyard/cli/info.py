@@ -35,7 +35,7 @@ def command(
     With --verify it ends in status 4 where a signature does not hold, or where there is less than a policy asks for. Of
     each variant that is signed by Sigstore metadata.json is downloaded for that, and its signature.
     """
-    from kernelyard.load.evidence import evidence_of, verify_evidence
+    from kernelyard.load.trust.evidence import evidence_of, verify_evidence
 
     source, found = _of_folder(Path(what)) if Path(what).is_dir() else _of_hub(what, version, revision, hub)
     evidence, wrong = verify_evidence(source, found) if verify else (evidence_of(source, found), [])

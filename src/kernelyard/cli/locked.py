@@ -11,7 +11,7 @@ from kernelyard.cli.systems import system_options
 from kernelyard.errors import InputError
 
 if TYPE_CHECKING:
-    from kernelyard.load.system import System
+    from kernelyard.load.system.description import System
     from kernelyard.lock.targets import Target
 
 __all__ = ["target_of", "target_options"]
@@ -40,7 +40,7 @@ def target_of(
         InputError: Options contradict each other (KY001).
     """
     from kernelyard.formats.dependencies import MAIN
-    from kernelyard.load.system import describe_system
+    from kernelyard.load.system.description import describe_system
     from kernelyard.lock.targets import Target
 
     is_here = system is describe_system()

@@ -48,13 +48,13 @@ def _system(file: str | None, by_hand: dict[str, Any]) -> object:
     if file is not None and given:
         raise InputError("KY622", "the machine is described twice", hint="give --system, or the other options")
     if file is not None:
-        from kernelyard.load.system_json import read_system
+        from kernelyard.load.system.document import read_system
 
         return read_system(file)
     if given:
-        from kernelyard.load.target import describe_target
+        from kernelyard.load.system.target import describe_target
 
         return describe_target(**by_hand)
-    from kernelyard.load.system import describe_system
+    from kernelyard.load.system.description import describe_system
 
     return describe_system()

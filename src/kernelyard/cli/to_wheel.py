@@ -14,7 +14,7 @@ from kernelyard.cli.output import emit_json, print_table, size_text
 if TYPE_CHECKING:
     from kernelyard.export.convert import Wheels
     from kernelyard.hub import Hub, Revision
-    from kernelyard.load.system import System
+    from kernelyard.load.system.description import System
 
 __all__ = ["command"]
 
@@ -89,7 +89,7 @@ def _found(
     what: str, version: str | None, revision: str | None, location: str | None
 ) -> tuple[Hub, Revision, str | None]:
     from kernelyard.hub import open_hub
-    from kernelyard.load.trust import check_consent
+    from kernelyard.load.trust.checks import check_consent
 
     if not Path(what).is_dir():
         if version is None and revision is None:

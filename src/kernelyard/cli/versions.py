@@ -12,8 +12,8 @@ from kernelyard.cli.systems import system_options
 
 if TYPE_CHECKING:
     from kernelyard.hub.listing import Listed
-    from kernelyard.load.rules import Verdict
-    from kernelyard.load.system import System
+    from kernelyard.load.choice.rules import Verdict
+    from kernelyard.load.system.description import System
 
 __all__ = ["command"]
 
@@ -31,7 +31,7 @@ def command(what: str, hub: str | None, *, as_json: bool, system: System) -> Non
     from kernelyard.hub import open_hub
     from kernelyard.hub.folder import FolderHub
     from kernelyard.hub.listing import list_versions
-    from kernelyard.load.choose import choose
+    from kernelyard.load.choice.choose import choose
 
     folder = FolderHub.find(Path(what).absolute()) if Path(what).is_dir() else None
     source = folder or open_hub(hub)

@@ -20,7 +20,7 @@ __all__ = ["command"]
 def command(repo: str, release: str, reason: str | None, hub: str | None, *, undo: bool, as_json: bool) -> None:
     """Withdraw a release: ranges of versions pass it over from now on. By a lock or by its name it stays loadable."""
     from kernelyard.hub import PublishingHub, open_hub
-    from kernelyard.load.remembered import forget
+    from kernelyard.load.resolve.remembered import forget
 
     if undo == (reason is not None):
         raise click.UsageError("give either --reason TEXT or --undo")

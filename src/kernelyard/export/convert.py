@@ -14,11 +14,11 @@ from kernelyard.export.wheel_version import public_release
 from kernelyard.formats.index import FileEntry, Index, VariantEntry
 from kernelyard.hub import Hub, Revision
 from kernelyard.hub.folder import FolderHub
-from kernelyard.load.choose import choose, none_fits
-from kernelyard.load.fetch import fetch_variant
-from kernelyard.load.system import System
-from kernelyard.load.trust import check_evidence, check_variant
-from kernelyard.load.verified import VerifiedTree, verify_folder
+from kernelyard.load.choice.choose import choose, none_fits
+from kernelyard.load.stored.fetch import fetch_variant
+from kernelyard.load.stored.verified import VerifiedTree, verify_folder
+from kernelyard.load.system.description import System
+from kernelyard.load.trust.checks import check_evidence, check_variant
 
 __all__ = ["Converted", "LeftOut", "Wheels", "convert", "selected", "this_machines"]
 

@@ -24,7 +24,7 @@ from kernelyard.formats.index import FileEntry, VariantEntry
 from kernelyard.formats.lock import LOCK_FILE, KernelLock
 from kernelyard.formats.paths import checked_path
 from kernelyard.hub.tar import read_tar, take_file, write_tar
-from kernelyard.load.verified import content_key, verify_fetched
+from kernelyard.load.stored.verified import content_key, verify_fetched
 from kernelyard.lock.download import Downloaded, Progress, download
 from kernelyard.lock.stored import locked_entry
 from kernelyard.lock.targets import Target

@@ -25,8 +25,8 @@ from kernelyard.formats.digest import UNHASHED
 from kernelyard.formats.index import Index, VariantEntry, revision_id
 from kernelyard.formats.metadata import Metadata
 from kernelyard.formats.variant import InvalidVariantName, VariantName
-from kernelyard.load.fetch import metadata_of
-from kernelyard.load.verified import VerifiedTree, package_root
+from kernelyard.load.stored.fetch import metadata_of
+from kernelyard.load.stored.verified import VerifiedTree, package_root
 from kernelyard.store import hash_file, open_regular, writing
 
 __all__ = ["INFORMATION", "LICENCE", "Origin", "Wheel", "distribution_name", "licence_files", "wheel_of"]

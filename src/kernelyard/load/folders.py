@@ -10,15 +10,15 @@ from types import ModuleType
 
 from kernelyard.errors import MissingError, Place
 from kernelyard.hub.folder import BrokenVariant, FolderHub, FolderVariant
-from kernelyard.load.attempts import Attempt, first_success
-from kernelyard.load.depends import Chain
-from kernelyard.load.described import KernelDependency, Metadata
-from kernelyard.load.fetch import check_backends
-from kernelyard.load.importer import imported
-from kernelyard.load.loaded import load_tree
-from kernelyard.load.resolve import Terms, best, check_files
-from kernelyard.load.rules import Verdict
-from kernelyard.load.verified import verify_folder
+from kernelyard.load.choice.rules import Verdict
+from kernelyard.load.importing.depends import Chain
+from kernelyard.load.importing.described import KernelDependency, Metadata
+from kernelyard.load.importing.importer import imported
+from kernelyard.load.importing.loaded import load_tree
+from kernelyard.load.resolve.attempts import Attempt, first_success
+from kernelyard.load.resolve.resolution import Terms, best, check_files
+from kernelyard.load.stored.fetch import check_backends
+from kernelyard.load.stored.verified import verify_folder
 from kernelyard.store import absolute_path
 
 __all__ = ["Needed", "find_folder", "load_folder"]

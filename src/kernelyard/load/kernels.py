@@ -13,12 +13,12 @@ from kernelyard.errors import InputError
 from kernelyard.formats.variant import BACKENDS
 from kernelyard.formats.wanted import Wanted
 from kernelyard.hub import open_hub
-from kernelyard.load.forks import fork_safe_lock
-from kernelyard.load.importer import imported
+from kernelyard.load.importing.forks import fork_safe_lock
+from kernelyard.load.importing.importer import imported
 from kernelyard.load.loading import Request, install, load, load_from
 from kernelyard.load.overrides import local_override
-from kernelyard.load.remembered import freshness
-from kernelyard.load.resolve import Terms
+from kernelyard.load.resolve.remembered import freshness
+from kernelyard.load.resolve.resolution import Terms
 from kernelyard.load.variants import VariantAccepted, VariantRejected, decisions, is_loadable, is_path
 
 __all__ = ["get_kernel", "get_kernel_variants", "get_local_kernel", "has_kernel", "install_kernel"]

@@ -19,22 +19,22 @@ from kernelyard.hub import Hub, Revision, open_hub
 from kernelyard.hub.folder import FolderHub
 from kernelyard.hub.offline import offline_variable
 from kernelyard.hub.protocol import check_repo
-from kernelyard.load.attempts import Attempt, first_success
-from kernelyard.load.depends import Chain
-from kernelyard.load.described import KernelDependency, Metadata
-from kernelyard.load.fetch import fetch_variant, metadata_of
+from kernelyard.load.choice.rules import Verdict
+from kernelyard.load.choice.unusable import is_refusal
 from kernelyard.load.folders import find_folder, load_folder
-from kernelyard.load.forks import fork_safe_lock
-from kernelyard.load.importer import imported
-from kernelyard.load.loaded import RepoInfo, load_tree
+from kernelyard.load.importing.depends import Chain
+from kernelyard.load.importing.described import KernelDependency, Metadata
+from kernelyard.load.importing.forks import fork_safe_lock
+from kernelyard.load.importing.importer import imported
+from kernelyard.load.importing.loaded import RepoInfo, load_tree
 from kernelyard.load.overrides import VARIABLE, local_override
-from kernelyard.load.redirect import Redirect, known_redirect, redirect_at, redirect_of
-from kernelyard.load.remembered import freshness
-from kernelyard.load.resolve import Choice, OfflineError, Terms, at, best, check_files, judged, resolve
-from kernelyard.load.rules import Verdict
-from kernelyard.load.trust import check_consent, check_evidence, check_local, check_variant
-from kernelyard.load.unusable import is_refusal
-from kernelyard.load.verified import VerifiedTree, content_key
+from kernelyard.load.resolve.attempts import Attempt, first_success
+from kernelyard.load.resolve.redirect import Redirect, known_redirect, redirect_at, redirect_of
+from kernelyard.load.resolve.remembered import freshness
+from kernelyard.load.resolve.resolution import Choice, OfflineError, Terms, at, best, check_files, judged, resolve
+from kernelyard.load.stored.fetch import fetch_variant, metadata_of
+from kernelyard.load.stored.verified import VerifiedTree, content_key
+from kernelyard.load.trust.checks import check_consent, check_evidence, check_local, check_variant
 from kernelyard.store import Store, absolute_path
 
 __all__ = ["Request", "choices", "entry_of", "folder_for", "install", "load", "load_from", "needed_by"]
@@ -120,8 +120,8 @@ def choices(request: Request, *, or_refused: bool = False) -> Iterator[tuple[Hub
         or_refused: Where there is none, yield the newest revision, for what is said of its variants.
 
     Raises:
-        KernelyardError: What :func:`kernelyard.load.resolve.resolve` raises; a VerificationError where the kernel, or
-            the one that it has become, is not trusted; an InputError where that one has moved as well (KY614).
+        KernelyardError: What :func:`resolve` raises; a VerificationError where the kernel, or the one that it has
+            become, is not trusted; an InputError where that one has moved as well (KY614).
     """
     source, repo, wanted = open_hub(request.hub), check_repo(request.repo), request.wanted
     _check_consent(source, repo, request)

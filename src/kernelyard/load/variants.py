@@ -11,13 +11,13 @@ from kernelyard.formats.facts import Facts
 from kernelyard.hub import Hub
 from kernelyard.hub.folder import FolderVariant
 from kernelyard.hub.protocol import check_repo
-from kernelyard.load.depends import Chain
-from kernelyard.load.described import KernelDependency, Metadata
+from kernelyard.load.choice.rules import Candidate, Verdict
+from kernelyard.load.choice.unusable import is_refusal
 from kernelyard.load.folders import find_folder
+from kernelyard.load.importing.depends import Chain
+from kernelyard.load.importing.described import KernelDependency, Metadata
 from kernelyard.load.loading import Request, choices, folder_for, needed_by
-from kernelyard.load.resolve import Choice, judged
-from kernelyard.load.rules import Candidate, Verdict
-from kernelyard.load.unusable import is_refusal
+from kernelyard.load.resolve.resolution import Choice, judged
 
 __all__ = ["Variant", "VariantAccepted", "VariantRejected", "decisions", "is_loadable", "is_path"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import threading
 import uuid
@@ -11,22 +12,23 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from kernelyard.errors import EnvironmentProblemError, MissingError, Place
+from kernelyard.errors import EnvironmentProblemError, KernelyardError, MissingError, Place
 from kernelyard.formats.index import FileEntry, Index, VariantEntry
 from kernelyard.formats.lock import KernelLock, LockedKernel
 from kernelyard.hub import Hub, Revision, open_hub
 from kernelyard.hub.offline import offline_variable
 from kernelyard.hub.refs import Refs
-from kernelyard.load.trust import check_consent, check_evidence, check_variant
-from kernelyard.load.verified import content_key, verify_fetched
+from kernelyard.load.stored.verified import content_key, verify_fetched
+from kernelyard.load.trust.checks import check_consent, check_evidence, check_variant
 from kernelyard.lock.locked import Known, contradiction, known_facts
 from kernelyard.lock.resolve import hub_at
-from kernelyard.lock.stored import keep_index, locked_entry, stored_index
+from kernelyard.lock.stored import keep_index, locked_entry, stored_index, stored_path
 from kernelyard.lock.targets import Taken, Target, take
-from kernelyard.store import Store, hash_file, writing
+from kernelyard.store import Store, hash_file, open_regular, writing
 
 __all__ = ["Downloaded", "Piece", "Progress", "download"]
 
+_logger = logging.getLogger("kernelyard.lock")
 _AT_ONCE = 8
 #: Where files of a variant wait for the others; a download that was stopped goes on with them.
 _PARTIAL = "partial"
@@ -90,8 +92,8 @@ def download(
 ) -> Downloaded:
     """Fetch what a machine needs of a lock, each file by the size and the sha256 that the lock has.
 
-    Files that a download which was stopped has left are taken up. What is there already is hashed, and no hub is asked
-    about it.
+    Files that a download which was stopped has left are taken up, and what the user's store or a layer has is copied.
+    What is there already is hashed, and no hub is asked about it.
 
     Args:
         lock: The lock.
@@ -217,7 +219,7 @@ class _Download:
         """Fetch all files of all variants, several at once; the first that fails ends it."""
         files = [(kernel, entry, file) for kernel, entry in missing for file in entry.files]
         self.told.more(file for _, _, file in files)
-        for kernel in {kernel.key: kernel for kernel, _ in missing}.values():
+        for kernel in {kernel.key: kernel for kernel, entry in missing if _elsewhere(entry) is None}.values():
             self._revision(kernel)
         with ThreadPoolExecutor(self.at_once) as pool:
             running = [pool.submit(self._fetch_file, *one) for one in files]
@@ -233,8 +235,9 @@ class _Download:
             final = folder / "files" / file.path
             if not _is_whole(final, file):
                 aside = folder / uuid.uuid4().hex
-                with self._turns[kernel.hub]:
-                    self._source(kernel).fetch_file(self._revision(kernel), entry.name, file, aside)
+                if not _copied(entry, file, aside):
+                    with self._turns[kernel.hub]:
+                        self._source(kernel).fetch_file(self._revision(kernel), entry.name, file, aside)
                 final.parent.mkdir(parents=True, exist_ok=True)
                 aside.replace(final)
         self.told.done(file)
@@ -284,6 +287,29 @@ class _Download:
                 hint = "take it from a machine or a layer that has it, or lock another with `kernelyard lock --update`"
                 raise MissingError("KY716", what, hint=hint, place=Place(self.lock.path)) from error
         return self._asked[kernel.key]
+
+
+def _elsewhere(entry: VariantEntry) -> Path | None:
+    """Return the folder of a variant in the user's store or a layer: its hub may be gone, or not be asked."""
+    try:
+        return stored_path(entry)
+    except KernelyardError as error:
+        _logger.debug("%s is not taken from the store: %s", entry.name, error)
+        return None
+
+
+def _copied(entry: VariantEntry, file: FileEntry, destination: Path) -> bool:
+    """Copy a file from where the variant is already; return whether it is the one that is locked."""
+    folder = _elsewhere(entry)
+    if folder is None:
+        return False
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with open_regular(folder / file.path) as source, destination.open("wb") as copy:
+            shutil.copyfileobj(source, copy)
+    except FileNotFoundError:
+        return False
+    return _is_whole(destination, file)
 
 
 def _is_whole(path: Path, file: FileEntry) -> bool:

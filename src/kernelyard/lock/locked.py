@@ -21,17 +21,17 @@ from kernelyard.formats.variant import InvalidVariantName, VariantName
 from kernelyard.hub import Hub, Revision, open_hub
 from kernelyard.hub.offline import no_requests, offline_variable
 from kernelyard.hub.refs import Refs
-from kernelyard.load.attempts import Attempt, first_success
-from kernelyard.load.depends import Chain
-from kernelyard.load.described import KernelDependency
-from kernelyard.load.described import Metadata as Described
-from kernelyard.load.fetch import check_backends
-from kernelyard.load.importer import imported
-from kernelyard.load.loaded import RepoInfo, load_tree
-from kernelyard.load.resolve import Terms, best, check_files
-from kernelyard.load.rules import Verdict
-from kernelyard.load.trust import check_consent, check_evidence, check_variant
-from kernelyard.load.verified import VerifiedTree
+from kernelyard.load.choice.rules import Verdict
+from kernelyard.load.importing.depends import Chain
+from kernelyard.load.importing.described import KernelDependency
+from kernelyard.load.importing.described import Metadata as Described
+from kernelyard.load.importing.importer import imported
+from kernelyard.load.importing.loaded import RepoInfo, load_tree
+from kernelyard.load.resolve.attempts import Attempt, first_success
+from kernelyard.load.resolve.resolution import Terms, best, check_files
+from kernelyard.load.stored.fetch import check_backends
+from kernelyard.load.stored.verified import VerifiedTree
+from kernelyard.load.trust.checks import check_consent, check_evidence, check_variant
 from kernelyard.lock.resolve import hub_at
 from kernelyard.lock.stored import (
     fetch_locked,

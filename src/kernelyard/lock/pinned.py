@@ -57,7 +57,7 @@ def pin(source: Hub, hub: str, repo: str, wanted: Wanted, declared: Dependency |
         VerificationError: It is not signed by whom it was before (KY645), or a policy asks for more evidence (KY644).
         KernelyardError: What :meth:`Hub.candidates` and :meth:`Hub.variant` raise.
     """
-    from kernelyard.load.trust import check_evidence
+    from kernelyard.load.trust.checks import check_evidence
 
     seen = 0
     for found in source.candidates(repo, wanted):

@@ -230,7 +230,7 @@ class _Resolution:
         return found if found is not None and found.declared is None else None
 
     def _ask(self, hub: str, repo: str, wanted: Wanted, declared: Dependency | None, *, trusted: bool) -> _Entry:
-        from kernelyard.load.trust import check_consent
+        from kernelyard.load.trust.checks import check_consent
 
         source = self._source(hub)
         check_consent(source, repo, trusted)

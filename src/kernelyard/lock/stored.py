@@ -11,7 +11,7 @@ from kernelyard.formats.facts import Facts
 from kernelyard.formats.index import VariantEntry
 from kernelyard.formats.lock import LockedKernel
 from kernelyard.hub import Hub, Revision
-from kernelyard.load.verified import VerifiedTree, content_key, verify_fetched
+from kernelyard.load.stored.verified import VerifiedTree, content_key, verify_fetched
 from kernelyard.store import Store, open_regular
 
 __all__ = ["fetch_locked", "keep_index", "locked_entry", "stored_index", "stored_path", "stored_tree", "where"]

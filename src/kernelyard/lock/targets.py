@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from kernelyard.errors import InputError, MissingError, Place
 from kernelyard.formats.dependencies import MAIN
 from kernelyard.formats.lock import KernelLock, LockedKernel
-from kernelyard.load.choose import choose
-from kernelyard.load.rules import Verdict
-from kernelyard.load.system import System
+from kernelyard.load.choice.choose import choose
+from kernelyard.load.choice.rules import Verdict
+from kernelyard.load.system.description import System
 from kernelyard.lock.locked import Known
 
 __all__ = ["Taken", "Target", "take"]

@@ -10,8 +10,8 @@ from kernelyard.errors import InputError
 from kernelyard.formats.lock import KernelLock
 from kernelyard.formats.variant import BACKENDS
 from kernelyard.hub.protocol import check_repo
-from kernelyard.load.forks import fork_safe_lock
-from kernelyard.load.resolve import Terms
+from kernelyard.load.importing.forks import fork_safe_lock
+from kernelyard.load.resolve.resolution import Terms
 from kernelyard.lock.find import FoundLock, caller_of, find_lock
 from kernelyard.lock.locked import Use, load_locked
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.formats.versions import Version
-from kernelyard.load.system import Torch, describe_torch, find_torch, folder_of
+from kernelyard.load.system.description import Torch, describe_torch, find_torch, folder_of
 
 __all__ = ["InstalledTorch", "find_installed_torch"]
 

@@ -19,7 +19,7 @@ from kernelyard.formats.wanted import InvalidRelease, release_of, release_tag
 from kernelyard.hub import PublishingHub, Revision, open_hub
 from kernelyard.hub.folder import FolderHub
 from kernelyard.hub.protocol import Publication
-from kernelyard.load.remembered import forget
+from kernelyard.load.resolve.remembered import forget
 from kernelyard.project.plan import plan_variant
 from kernelyard.project.sources import Project, read_project
 from kernelyard.publish.api_changes import Comparison, check_step, compare_with_last

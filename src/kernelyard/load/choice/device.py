@@ -1,0 +1,35 @@
+"""Which GPU a caller means by ``device=``."""
+
+from __future__ import annotations
+
+import re
+
+from kernelyard.errors import InputError
+from kernelyard.load.system.description import System
+
+__all__ = ["device_number"]
+
+_CUDA = re.compile(r"(?:cuda:?)?(\d*)", re.ASCII)
+
+
+def device_number(device: object, system: System) -> int | None:
+    """Return the number of the GPU that is meant, as CUDA counts; None where none is named.
+
+    Args:
+        device: A number, ``"cuda"``, ``"cuda:1"``, or a ``torch.device``, whose text is that.
+        system: Where it is to be.
+
+    Raises:
+        InputError: It is none of these, or no GPU that is visible (KY623).
+    """
+    if device is None:
+        return None
+    match = _CUDA.fullmatch(str(device)) if not isinstance(device, bool) else None
+    if match is None or str(device) == "":
+        hint = 'name a GPU by its number, or as in "cuda:1"; for the CPU ask for the backend cpu'
+        raise InputError("KY623", f"not a GPU: {device!r}", hint=hint)
+    number = int(match[1] or 0)
+    if system.gpus and number >= len(system.gpus):
+        what = f"there is no GPU {number}: {len(system.gpus)} visible, counted from 0"
+        raise InputError("KY623", what, hint="see CUDA_VISIBLE_DEVICES and `nvidia-smi`")
+    return number

@@ -1,0 +1,1 @@
+"""From verified files to a module, once per content and process."""

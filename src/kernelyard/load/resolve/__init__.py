@@ -1,0 +1,1 @@
+"""Asking hubs what there is, as seldom as may be."""

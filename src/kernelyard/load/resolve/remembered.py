@@ -1,0 +1,218 @@
+"""Which revision a version was at when its hub was last asked, so that it is not asked again by every process.
+
+A small file for each thing that is asked for, where what is seen of hubs is kept (:mod:`kernelyard.hub.memory`). It
+names a revision and its index; the index is in the store below its sha256, and vouches for every file of a kernel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from kernelyard.errors import InputError, KernelyardError
+from kernelyard.formats.fields import canonical_json, parse_json_object
+from kernelyard.formats.index import Index
+from kernelyard.formats.wanted import Wanted
+from kernelyard.hub import Hub, Revision
+from kernelyard.hub.memory import Memory
+from kernelyard.hub.own_file import read_in_layers, read_own, write_own
+from kernelyard.hub.refs import Refs
+from kernelyard.load.resolve.asking import one_asks
+from kernelyard.store import Store, open_regular
+
+__all__ = ["DEFAULT_FRESHNESS_S", "Recalled", "Remembered", "forget", "freshness"]
+
+#: Long enough for all processes of a job that starts, short enough for a repaired kernel to arrive.
+DEFAULT_FRESHNESS_S = 600.0
+_FORMAT = 1
+_DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_logger = logging.getLogger("kernelyard.load")
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """What a hub answered before.
+
+    Attributes:
+        revision: The revision that was chosen.
+        is_fresh: Whether it may be taken without asking: it is recent, or was asked for by its whole id.
+    """
+
+    revision: Revision
+    is_fresh: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    revision: str
+    ref: str | None
+    index: str | None
+    variants: tuple[str, ...]
+    withdrawn: str | None
+    asked: int
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """The answer to one question that one hub was asked.
+
+    Attributes:
+        path: The file that keeps it.
+        repo: ``org/name``.
+        wanted: What was asked for.
+    """
+
+    path: Path
+    repo: str
+    wanted: Wanted
+
+    @classmethod
+    def of(cls, source: Hub, repo: str, wanted: Wanted, backend: str | None) -> Remembered:
+        """Return the user's memory of a question; raises what :meth:`Memory.default` does."""
+        # Which release of a range is the newest that fits depends on the backend that is asked for.
+        name = hashlib.sha256(f"{wanted}\n{backend or ''}".encode()).hexdigest()[:32]
+        return cls(_folder(source, repo) / f"{name}.json", repo, wanted)
+
+    def recall(self, source: Hub, within_s: float) -> Recalled | None:
+        """Return what was answered; None where nothing was, or it is lost. The hub is not asked for what it keeps.
+
+        Args:
+            source: The hub.
+            within_s: How old an answer may be to be fresh, in seconds.
+        """
+        found = [one for one in map(self._parsed, self._contents()) if one is not None]
+        if not found:
+            return None
+        # A layer may be newer than what this user was told once.
+        answer = max(found, key=lambda one: one.asked)
+        try:
+            revision = self._revision(source, answer)
+        except (OSError, KernelyardError):
+            # Lost, or of another program: the hub is asked again.
+            return None
+        age_s = time.time() - answer.asked
+        return Recalled(revision, is_fresh=self.wanted.revision == revision.id or 0 <= age_s < within_s)
+
+    def asking(self) -> AbstractContextManager[None]:
+        """Be the one process that asks, or wait until it was answered (:func:`one_asks`)."""
+        return one_asks(self.path)
+
+    def _contents(self) -> Iterator[bytes]:
+        with suppress(OSError):
+            own = read_own(self.path)
+            if own is not None:
+                yield own
+        yield from read_in_layers(self.path, _state())
+
+    def _parsed(self, content: bytes) -> _Answer | None:
+        try:
+            fields = parse_json_object(content, code="KY507", path=str(self.path))
+            asked = fields.required("format", int), fields.required("kernel", str), fields.required("wanted", str)
+            if asked != (_FORMAT, self.repo, str(self.wanted)):
+                return None
+            return _Answer(
+                revision=fields.required("revision", str),
+                ref=fields.optional("ref", str),
+                index=fields.optional("index", str),
+                variants=tuple(fields.required("variants", list)),
+                withdrawn=fields.optional("withdrawn", str),
+                asked=fields.required("asked", int),
+            )
+        except KernelyardError:
+            return None
+
+    def _revision(self, source: Hub, answer: _Answer) -> Revision:
+        id_, ref = answer.revision, answer.ref
+        if answer.index is None:
+            # Known by nothing but its id; what was read of that the hub keeps itself.
+            revision = source.read(Refs(self.repo), id_, ref)
+        else:
+            document = _read_index(id_, answer.index)
+            index = Index.from_json(document, path=f"index of {self.repo}")
+            revision = Revision(self.repo, id_, ref, index, document)
+        variants = tuple(entry for entry in revision.index.variants if entry.name in answer.variants)
+        index = replace(revision.index, variants=variants)
+        return replace(revision, index=index, withdrawn=answer.withdrawn)
+
+    def keep(self, found: Revision) -> None:
+        """Keep an answer, with the index that was published."""
+        document = found.document
+        digest = None if document is None else hashlib.sha256(document).hexdigest()
+        content = {
+            "format": _FORMAT,
+            "kernel": self.repo,
+            "wanted": str(self.wanted),
+            "revision": found.id,
+            "ref": found.ref,
+            "index": digest,
+            # A copy of a hub may hold some variants only, which its references tell and the index does not.
+            "variants": [entry.name for entry in found.index.variants],
+            "withdrawn": found.withdrawn,
+            "asked": int(time.time()),
+        }
+        try:
+            if document is not None and digest is not None:
+                Store.default().provide("indexes", digest, partial(_write_index, document))
+            write_own(self.path, canonical_json(content))
+        except (OSError, KernelyardError) as error:
+            # A read-only home or store is no reason not to load a kernel.
+            _logger.debug("the revision of %s cannot be kept: %s", self.repo, error)
+
+
+def forget(source: Hub, repo: str) -> None:
+    """Forget all answers of a hub about a kernel: whoever changes it is to see the change."""
+    shutil.rmtree(_folder(source, repo), ignore_errors=True)
+
+
+def _folder(source: Hub, repo: str) -> Path:
+    name = hashlib.sha256(f"{source.location}\n{repo}".encode()).hexdigest()[:32]
+    return _state() / "versions" / name
+
+
+def _state() -> Path:
+    return Memory.default().root.parent
+
+
+def freshness() -> float:
+    """Return for how many seconds an answer of a hub is taken again: ``KERNELYARD_FRESHNESS``, or 600.
+
+    Raises:
+        InputError: The variable is not such a number (KY608).
+    """
+    text = os.environ.get("KERNELYARD_FRESHNESS")
+    if not text:
+        return DEFAULT_FRESHNESS_S
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not seconds >= 0:
+        what = f"KERNELYARD_FRESHNESS is not a number of seconds: {text!r}"
+        raise InputError("KY608", what, hint="set it to 0 to ask the hub every time, or to 3600 for an hour")
+    return seconds
+
+
+def _read_index(id_: str, digest: str) -> bytes:
+    if not _DIGEST.fullmatch(digest) or (_DIGEST.fullmatch(id_) and id_ != digest):
+        raise InputError("KY507", "not the digest of an index")
+    folder = Store.default().get("indexes", digest)
+    if folder is None:
+        raise FileNotFoundError(digest)
+    with open_regular(folder / "index.json") as file:
+        document = file.read()
+    if hashlib.sha256(document).hexdigest() != digest:
+        raise InputError("KY507", "not the index that was kept")
+    return document
+
+
+def _write_index(document: bytes, folder: Path) -> None:
+    (folder / "index.json").write_bytes(document)

@@ -1,0 +1,234 @@
+"""Digests of folders, remembered by a stamp, so that one process per machine reads a kernel and the others do not.
+
+A stamp says which digests the files of a folder had, and by what it would be noticed that one has changed since: size,
+times and inode of each (:mod:`kernelyard.load.stored.survey`), and that there is nothing else in the folder. It is kept
+where only this user can write, for this machine since it was started. Whatever is wrong with a stamp, or does not fit,
+means that the files are hashed again, and nothing else. What that is worth against whom is said in ``docs/store.md``.
+
+The times of a file tell of a change only if it came in another tick of the file system's clock than the one before. So
+a stamp is taken only of files that had been as they are for longer than a tick when hashing began; git's index has the
+same rule ("racy git").
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import time
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from kernelyard.errors import KernelyardError
+from kernelyard.hub.folder import hash_tree
+from kernelyard.hub.memory import Memory
+from kernelyard.load.stored.survey import Signature, survey
+from kernelyard.store import make_folder, open_regular
+from kernelyard.store.permissions import unsafe_above
+
+__all__ = ["Hashed", "hashed", "stamp_folder"]
+
+_FORMAT = 1
+_DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
+#: A stamp of 100,000 files.
+_MOST_BYTES = 32 << 20
+#: Fewer bytes are hashed as fast as their stamp is read.
+_WORTH_A_STAMP = 256 << 10
+#: To hash more bytes takes longer than a tick: it is worth waiting for its end.
+_WORTH_WAITING = 64 << 20
+#: Longer than a tick of the clocks of today's file systems, which is that of the kernel: 1 to 10 ms.
+_TICK_NS = 50_000_000
+#: Where times are whole seconds: FAT counts in twos.
+_COARSE_NS = 2_100_000_000
+#: How much the clock of a file server may differ from this machine's.
+_FOREIGN_NS = 600_000_000_000
+#: File systems whose times are this machine's.
+_LOCAL = frozenset(
+    {
+        *("apfs", "bcachefs", "btrfs", "erofs", "exfat", "ext2", "ext3", "ext4", "f2fs", "iso9660", "jfs", "overlay"),
+        *("ramfs", "rootfs", "squashfs", "tmpfs", "vfat", "xfs", "zfs"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Hashed:
+    """What is in a folder.
+
+    Attributes:
+        digests: Relative POSIX path -> sha256, as :func:`kernelyard.hub.folder.hash_tree` has it.
+        seen: By what a change since would be noticed; None where that takes hashing again.
+    """
+
+    digests: Mapping[str, str]
+    seen: Mapping[str, Signature] | None
+
+
+def hashed(root: Path) -> Hashed:
+    """Return the digests of a folder's files, reading them only if no stamp tells; raises what :func:`hash_tree` does.
+
+    Of processes that begin at once, one reads and the others wait for its stamp.
+    """
+    seen = survey(root)
+    if seen is None:
+        return Hashed(hash_tree(root), None)
+    size = sum(one[0] for one in seen.values())
+    folder = stamp_folder() if size >= _WORTH_A_STAMP else None
+    if folder is None:
+        return _read_files(root, seen, settled=_is_settled(root, seen, size))
+    path = folder / f"{sha256(os.fsencode(root)).hexdigest()[:32]}.json"
+    digests = _stamped(path, root, seen)
+    if digests is not None:
+        return Hashed(digests, seen)
+    if not _is_settled(root, seen, size):
+        return _read_files(root, seen, settled=False)
+    from kernelyard.store.locks import alone
+
+    with alone(path.with_suffix(".lock"), until=lambda: _stamped(path, root, seen) is not None):
+        digests = _stamped(path, root, seen)
+        if digests is not None:
+            return Hashed(digests, seen)
+        found = _read_files(root, seen, settled=True)
+        if found.seen is not None:
+            _stamp(path, root, found)
+        return found
+
+
+def stamp_folder() -> Path | None:
+    """Return where this user keeps stamps on this machine; None where there is no place for them.
+
+    That is with what is remembered of hubs; where that cannot be written, in ``XDG_RUNTIME_DIR`` or the folder for
+    temporary files.
+    """
+    if not hasattr(os, "getuid"):  # pragma: no cover - Windows has no inodes to go by
+        return None
+    mine = f"{_machine()}-{os.geteuid()}"
+    for above in _places():
+        folder = above / mine
+        if _is_private(folder):
+            return folder
+    return None
+
+
+def _places() -> list[Path]:
+    places = []
+    with suppress(KernelyardError, RuntimeError):
+        places.append(Memory.default().root.parent / "stamps")
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime:
+        places.append(Path(runtime) / "kernelyard")
+    temporary = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - what stands there is looked at
+    places.append(Path(temporary) / f"kernelyard-{os.geteuid()}")
+    return places
+
+
+def _is_private(folder: Path) -> bool:
+    """Make a folder for this user alone, and return whether it is one."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        try:
+            make_folder(folder.parent)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            found = folder.lstat()
+        except OSError:
+            return False
+    return (
+        stat.S_ISDIR(found.st_mode)
+        and found.st_uid == os.geteuid()
+        and not found.st_mode & 0o077
+        and os.access(folder, os.W_OK)
+        and unsafe_above(folder) is None
+    )
+
+
+def _machine() -> str:
+    """Return what tells this machine, since it was started, from others that share a home."""
+    try:
+        text = Path("/proc/sys/kernel/random/boot_id").read_text("ascii")
+    except (OSError, ValueError):
+        import platform
+
+        text = platform.node()
+    return sha256(text.strip().encode()).hexdigest()[:16]
+
+
+def _read_files(root: Path, seen: Mapping[str, Signature], *, settled: bool) -> Hashed:
+    digests = hash_tree(root)
+    if settled and digests.keys() == seen.keys() and survey(root) == seen:
+        return Hashed(digests, seen)
+    return Hashed(digests, None)
+
+
+def _is_settled(root: Path, seen: Mapping[str, Signature], size: int) -> bool:
+    """Return whether the next change of any file would have another time; wait for that where it comes soon."""
+    youngest = max((changed for _, _, changed, _ in seen.values()), default=0)
+    is_coarse = any(changed % 1_000_000_000 == 0 for _, _, changed, _ in seen.values())
+    tick = _COARSE_NS if is_coarse else _TICK_NS
+    age = time.time_ns() - youngest
+    if age > _FOREIGN_NS:
+        return True
+    if age < 0 or not _is_local(root):
+        return False
+    if age <= tick and size >= _WORTH_WAITING and not is_coarse:
+        time.sleep((tick - age) / 1e9 + 0.001)
+        return True
+    return age > tick
+
+
+def _is_local(root: Path) -> bool:
+    """Return whether the times of a folder's files are of this machine's clock, going by the table of mounts."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape").splitlines()
+    except OSError:
+        return False
+    best, kind = -1, ""
+    for line in lines:
+        before, _, after = line.partition(" - ")
+        point = before.split(" ")[4].encode("utf-8", "surrogateescape").decode("unicode_escape", "surrogateescape")
+        # Of mounts on one point the last one covers the others.
+        if root.is_relative_to(point) and len(point) >= best:
+            best, kind = len(point), after.split(" ")[0]
+    return kind in _LOCAL
+
+
+def _stamped(path: Path, root: Path, seen: Mapping[str, Signature]) -> dict[str, str] | None:
+    """Return the digests that a stamp tells, if it is ours and fits."""
+    try:
+        with open_regular(path) as file:
+            found = os.fstat(file.fileno())
+            if found.st_uid != os.geteuid() or found.st_mode & 0o077 or not 0 < found.st_size < _MOST_BYTES:
+                return None
+            content = json.loads(file.read())
+        if content["format"] != _FORMAT or content["root"] != os.fspath(root):
+            return None
+        files = content["files"]
+        if {name: tuple(values[:4]) for name, values in files.items()} != seen:
+            return None
+        digests = {name: values[4] for name, values in sorted(files.items())}
+        if not all(_DIGEST.fullmatch(digest) for digest in digests.values()):
+            return None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+    return digests
+
+
+def _stamp(path: Path, root: Path, found: Hashed) -> None:
+    assert found.seen is not None  # noqa: S101 - for the type checker
+    files = {name: [*found.seen[name], digest] for name, digest in found.digests.items()}
+    content = json.dumps({"format": _FORMAT, "root": os.fspath(root), "files": files})
+    aside = path.with_name(f".{uuid.uuid4().hex}")
+    with suppress(OSError):  # a full disk costs the stamp, not the kernel
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                file.write(content)
+            aside.replace(path)
+        except OSError:
+            aside.unlink(missing_ok=True)
+            raise

@@ -1,0 +1,1 @@
+"""Who may give this process code to run, and what speaks for a kernel."""

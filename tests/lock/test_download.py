@@ -268,6 +268,10 @@ def test_without_a_network_what_is_here_is_enough(
     download(read(folder), here())
     monkeypatch.setenv("KERNELYARD_OFFLINE", "1")
     assert [fetched for _, _, fetched in names(download(read(folder), here()))] == [False]
+    Server.requests.clear()
+    assert len(download(read(folder), here(), store=Store(tmp_path / "layer")).pieces) == 1
+    assert Server.requests == []
+    monkeypatch.setenv("KERNELYARD_CACHE", str(tmp_path / "another"))
     with pytest.raises(EnvironmentProblemError) as caught:
         download(read(folder), here(), store=Store(tmp_path / "empty"))
     assert caught.value.code == "KY532"

@@ -309,7 +309,10 @@ def _copied(entry: VariantEntry, file: FileEntry, destination: Path) -> bool:
             shutil.copyfileobj(source, copy)
     except FileNotFoundError:
         return False
-    return _is_whole(destination, file)
+    if _is_whole(destination, file):
+        return True
+    destination.unlink()
+    return False
 
 
 def _is_whole(path: Path, file: FileEntry) -> bool:

@@ -399,6 +399,17 @@ def test_a_bundle_that_suffered_is_refused(root: Path, ids: dict[str, str], tmp_
     assert ids
 
 
+def test_a_branch_that_is_called_like_a_release_is_not_copied_for_it(
+    root: Path, ids: dict[str, str], publish: Publish, tmp_path: Path
+) -> None:
+    other = publish(root, 9, branch="v1.0.0")
+    mirror(static(root), tmp_path / "copy", Selection("org/gray"))
+    refs = static(tmp_path / "copy").refs("org/gray")
+    assert dict(refs.branches) == {"v1": ids["head"]}
+    assert dict(refs.tags) == {"v1.0.0": ids["1.0.0"], "v1.1.0": ids["1.1.0"]}
+    assert other not in refs.ids
+
+
 # What is remembered of a hub
 
 

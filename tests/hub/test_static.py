@@ -12,6 +12,7 @@ import pytest
 from kernelyard.errors import EnvironmentProblemError, InputError, KernelyardError, MissingError, VerificationError
 from kernelyard.formats.index import FileEntry
 from kernelyard.hub import Hub, open_hub
+from kernelyard.hub.listing import list_versions
 from kernelyard.hub.static import blob_path
 
 Publish = Callable[..., str]
@@ -141,6 +142,31 @@ def test_a_branch_at_another_version_is_refused(tmp_path: Path, publish: Publish
     with pytest.raises(InputError, match="branch v2 of org/gray is at a revision of version 1"):
         open_hub(tmp_path / "hub").resolve("org/gray", version=2)
     assert open_hub(tmp_path / "hub").resolve("org/gray", revision=id_).id == id_
+
+
+def test_a_release_under_the_number_of_another_is_refused(tmp_path: Path, publish: Publish) -> None:
+    """Its signatures would hold, and an old state would be the newest of a range."""
+    root = tmp_path / "hub"
+    id_ = publish(root, 1, release="1.0.0")
+    path = root / "kernels/org/gray/refs.json"
+    document = json.loads(path.read_bytes())
+    for name in ("v1.9.0", "nightly"):
+        document["tags"][name] = id_
+    path.write_text(json.dumps(document))
+    hub = open_hub(root)
+    for asked in ({"version": ">=1.1"}, {"version": "1.9.0"}, {"revision": "v1.9.0"}):
+        with pytest.raises(InputError, match=r"tag v1\.9\.0 of org/gray is at release 1\.0\.0") as caught:
+            hub.resolve("org/gray", **asked)
+        assert caught.value.code == "KY507"
+    for other in ({"version": 1}, {"version": "1.0.0"}, {"revision": "nightly"}, {"revision": id_}):
+        assert hub.resolve("org/gray", **other).id == id_
+    listed = {one.ref: one for one in list_versions(hub, "org/gray")}
+    assert listed["v1.9.0"].found is None
+    assert listed["v1.9.0"].trouble == "tag v1.9.0 of org/gray is at release 1.0.0"
+    assert [(ref, one.found and one.found.ref) for ref, one in listed.items() if not one.trouble] == [
+        ("v1", "v1"),
+        ("v1.0.0", "v1.0.0"),
+    ]
 
 
 def test_a_tampered_index_is_refused(tmp_path: Path, publish: Publish) -> None:

@@ -20,7 +20,7 @@ from kernelyard.hub.git_history import History
 from kernelyard.hub.git_mirror import Mirror, aside
 from kernelyard.hub.git_tree import Tree
 from kernelyard.hub.protocol import Publication, Published, PublishingHub, Revision, check_repo
-from kernelyard.hub.refs import Refs, check_branch
+from kernelyard.hub.refs import Refs, check_ref
 from kernelyard.hub.static import LARGEST_DOCUMENT, copy_verified
 from kernelyard.hub.tree import BUILD, INDEX, Listing, TreeFile, place_of, without_kernel
 from kernelyard.store import open_regular
@@ -101,7 +101,7 @@ class GitHub(PublishingHub):
             index = Index.from_json(document, path=where)
         else:
             index = self._listing(repo, id_).index()
-        check_branch(repo, ref, index.version, where)
+        check_ref(repo, ref, index, where)
         return Revision(repo, id_, ref, index, document, refs.withdrawal(id_))
 
     def variant(self, found: Revision, name: str) -> VariantEntry:

@@ -25,7 +25,7 @@ from kernelyard.formats.wanted import Wanted
 from kernelyard.hub.hugging_face_access import Access, NotThereError, Settings
 from kernelyard.hub.hugging_face_memory import Kept, Revisions
 from kernelyard.hub.protocol import FILES_AT_ONCE, Publication, Published, PublishingHub, Revision, check_repo
-from kernelyard.hub.refs import RefChange, Refs, check_branch
+from kernelyard.hub.refs import RefChange, Refs, check_ref
 from kernelyard.hub.static import copy_verified
 from kernelyard.hub.transfer import trouble
 from kernelyard.hub.tree import BUILD, INDEX, YANKED, Listing, TreeFile, place_of, without_kernel
@@ -234,7 +234,7 @@ class HuggingFaceHub(PublishingHub):
             index = kept.listing.index()
         else:
             index = Index.from_json(kept.document or b"", path=where)
-        check_branch(refs.kernel, ref, index.version, where)
+        check_ref(refs.kernel, ref, index, where)
         return Revision(refs.kernel, id_, ref, index, kept.document, refs.withdrawal(id_))
 
     def _list(self, repo: str, commit: str) -> Listing:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernelyard.errors import KernelyardError
 from kernelyard.formats.wanted import newest_first
 from kernelyard.hub.protocol import Hub, Revision
-from kernelyard.hub.refs import Refs
+from kernelyard.hub.refs import Refs, check_ref
 
 __all__ = ["Listed", "list_versions"]
 
@@ -65,10 +65,10 @@ def _listed(hub: Hub, refs: Refs, ref: str, read: dict[str, Revision | str], *, 
     id_ = refs.tags[ref] if is_release else refs.branches[ref]
     if id_ not in read:
         try:
-            read[id_] = hub.read(refs, id_, ref)
+            read[id_] = hub.read(refs, id_, None)
         except KernelyardError as error:
             read[id_] = error.what
-    found = read[id_]
+    found = _named(read[id_], ref, hub.location)
     time = next(
         (move.time for move in reversed(refs.log) if (move.ref, move.after) == (ref, id_) and not move.note), None
     )
@@ -81,3 +81,14 @@ def _listed(hub: Hub, refs: Refs, ref: str, read: dict[str, Revision | str], *, 
         found=found if isinstance(found, Revision) else None,
         trouble=found if isinstance(found, str) else "",
     )
+
+
+def _named(found: Revision | str, ref: str, where: str) -> Revision | str:
+    """Return a revision as what a branch or tag is at, or what is wrong with that."""
+    if isinstance(found, str):
+        return found
+    try:
+        check_ref(found.repo, ref, found.index, where)
+    except KernelyardError as error:
+        return error.what
+    return replace(found, ref=ref)

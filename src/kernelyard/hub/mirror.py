@@ -113,7 +113,8 @@ def mirror(
     with writing(root, elsewhere="mirror to"):
         make_hub(root)
         for name in selection.refs(refs):
-            found = source.read(refs, refs.branches.get(name) or refs.tags[name], name)
+            at = refs.branches[name] if _is_branch(refs, name) else refs.tags[name]
+            found = source.read(refs, at, name)
             whole, held = _held(source, found, selection)
             for variant, entry in held.all_files:
                 if not has_blob(root, entry, keep=True):
@@ -128,6 +129,11 @@ def mirror(
             raise MissingError("KY501", what, hint=hint, place=Place(source.location))
         changed = change_refs(root, selection.repo, lambda there: _after(root, there, refs, copied, time_of=time_of))
     return Mirrored(selection.repo, tuple(copied), files, size, changed)
+
+
+def _is_branch(refs: Refs, name: str) -> bool:
+    """Whether one of the names that are copied is a branch; one of another kind may be called like a release."""
+    return name in refs.branches and VERSION_BRANCH.fullmatch(name) is not None
 
 
 def _held(source: Hub, found: Revision, selection: Selection) -> tuple[Index, Index]:
@@ -155,7 +161,7 @@ def _after(
     after = replace(there, partial=_partial(there, copied.values()))
     for name, one in copied.items():
         time = time_of(refs, name)
-        if name in refs.branches:
+        if _is_branch(refs, name):
             after = after.moved(name, one.id, time)
             continue
         if there.tags.get(name, one.id) != one.id:

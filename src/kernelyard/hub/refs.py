@@ -10,9 +10,10 @@ from typing import Any
 
 from kernelyard.errors import InputError, MissingError, Place
 from kernelyard.formats.fields import Fields, canonical_json, parse_json_object
-from kernelyard.formats.wanted import Wanted, newest_first
+from kernelyard.formats.index import Index
+from kernelyard.formats.wanted import Wanted, newest_first, release_tag
 
-__all__ = ["CODE", "FORMAT", "VERSION_BRANCH", "RefChange", "Refs", "check_branch"]
+__all__ = ["CODE", "FORMAT", "VERSION_BRANCH", "RefChange", "Refs", "check_ref"]
 
 CODE = "KY507"
 FORMAT = 1
@@ -244,15 +245,26 @@ class Refs:
         )
 
 
-def check_branch(kernel: str, ref: str | None, version: int, where: str) -> None:
-    """Check that a branch ``vN`` is at a revision of version N.
+def check_ref(kernel: str, ref: str | None, index: Index, where: str) -> None:
+    """Check that a branch ``vN`` is at a revision of version N, and the tag of a release at no other release.
+
+    An old release under a new number would be as good a roll-back as an old log, and the signatures would hold.
 
     Raises:
-        InputError: It is not (KY507).
+        InputError: It is not so (KY507).
     """
-    if ref is not None and VERSION_BRANCH.fullmatch(ref) and ref != f"v{version}":
-        what = f"branch {ref} of {kernel} is at a revision of version {version}"
+    what = ""
+    if ref is not None and VERSION_BRANCH.fullmatch(ref) and ref != f"v{index.version}":
+        what = f"branch {ref} of {kernel} is at a revision of version {index.version}"
+    elif ref is not None and index.release is not None and _is_other_release(ref, index.release):
+        what = f"tag {ref} of {kernel} is at release {index.release}"
+    if what:
         raise InputError(CODE, what, hint="tell the owner of the hub", place=Place(where))
+
+
+def _is_other_release(ref: str, release: str) -> bool:
+    # A version's branch is seen to be none before versions are parsed: that takes as long as a warm load.
+    return ref != release_tag(release) and not VERSION_BRANCH.fullmatch(ref) and bool(newest_first([ref]))
 
 
 def _line(fields: Fields, member: str) -> str:

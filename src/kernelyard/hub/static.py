@@ -16,7 +16,7 @@ from kernelyard.formats.index import FileEntry, Index
 from kernelyard.formats.wanted import Wanted
 from kernelyard.hub.memory import Memory
 from kernelyard.hub.protocol import FILES_AT_ONCE, Publication, Published, PublishingHub, Revision, check_repo
-from kernelyard.hub.refs import Refs, check_branch
+from kernelyard.hub.refs import Refs, check_ref
 from kernelyard.store import open_regular
 
 __all__ = [
@@ -287,7 +287,7 @@ class StaticHub(PublishingHub):
                 place=Place(where),
             )
         index = Index.from_json(text, path=where)
-        check_branch(repo, ref, index.version, where)
+        check_ref(repo, ref, index, where)
         return text, index
 
     def _document(self, path: str) -> bytes:

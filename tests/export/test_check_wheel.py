@@ -7,6 +7,7 @@ import csv
 import hashlib
 import io
 import json
+import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -98,6 +99,52 @@ def test_a_package_that_was_changed_with_its_record_is_refused(tmp_path: Path) -
         error = refused(changed(wheel_of("relu-digest", tmp_path), change, record=True), tmp_path)
         assert isinstance(error, VerificationError)
         assert error.what == "the package in it is not the variant that it was made of"
+
+
+@pytest.mark.parametrize(
+    "path", ["evil.py", "evil.pth", "{data}/scripts/evil", "../evil.py", "{info}/entry_points.txt", "relu_digest.py"]
+)
+def test_what_would_be_installed_beside_the_package_is_refused(path: str, tmp_path: Path) -> None:
+    wheel = wheel_of("relu-digest", tmp_path)
+    info = next(name for name in zipfile.ZipFile(wheel).namelist() if name.endswith("/RECORD")).removesuffix("/RECORD")
+    path = path.format(info=info, data=info.replace(".dist-info", ".data"))
+    error = refused(changed(wheel, {path: b"import os\n"}, record=True), tmp_path)
+    assert isinstance(error, VerificationError)
+    assert error.what.startswith(f"{path} is neither of the package relu_digest nor ")
+
+
+@pytest.mark.parametrize(
+    ("file", "pattern", "what"),
+    [
+        ("METADATA", rb"(?m)^Version: .*$", "the version in METADATA is"),
+        ("METADATA", rb"(?m)^Name: .*$", "the name in METADATA is"),
+        ("WHEEL", rb"(?m)^Tag: .*$", "the tag in WHEEL is"),
+    ],
+)
+def test_what_contradicts_the_name_of_the_file_is_refused(file: str, pattern: bytes, what: str, tmp_path: Path) -> None:
+    wheel = wheel_of("relu-digest", tmp_path)
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(name for name in archive.namelist() if name.endswith(f"/{file}"))
+        text = archive.read(name)
+    other = re.sub(pattern, lambda found: found[0] + b"9", text)
+    error = refused(changed(wheel, {name: other}, record=True), tmp_path)
+    assert isinstance(error, VerificationError)
+    assert error.what.startswith(what)
+
+
+def test_a_wheel_under_another_name_is_refused(tmp_path: Path) -> None:
+    wheel = wheel_of("relu-digest", tmp_path)
+    for name in ("other-1.0-py3-none-any.whl", "other.whl"):
+        wheel = wheel.rename(wheel.with_name(name))
+        assert refused(wheel, tmp_path).what.startswith("the folder of its metadata is ")
+
+
+def test_an_index_that_is_not_the_published_one_is_refused(tmp_path: Path) -> None:
+    wheel = wheel_of("relu-digest", tmp_path)
+    name = next(name for name in zipfile.ZipFile(wheel).namelist() if name.endswith("/provenance.json"))
+    index = name.replace("provenance", "index")
+    error = refused(changed(wheel, {index: b"{}"}, record=True), tmp_path)
+    assert error.what == "the index in it is not the published one"
 
 
 def test_nothing_is_written_outside(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import email
 import io
 import re
 import zipfile
@@ -19,6 +20,11 @@ from kernelyard.hub.folder import hash_tree
 __all__ = ["unpack_variant"]
 
 _CODE = "KY804"
+_HINT = "make it again"
+#: What `to-wheel` writes into the folder of the metadata.
+_KNOWN = re.compile(
+    r"METADATA|WHEEL|RECORD|licenses/[^/]+|kernelyard/(provenance|metadata|index)\.json|kernelyard/metadata\.json\.sigstore"
+)
 _INFORMATION = re.compile(r"([^/]+\.dist-info)/kernelyard/provenance\.json")
 
 
@@ -43,7 +49,7 @@ def unpack_variant(wheel: Path, folder: Path) -> Path:
     except (zipfile.BadZipFile, ValueError, KeyError) as error:
         if isinstance(error, (InputError, VerificationError)):
             raise
-        raise InputError(_CODE, f"not a wheel: {error}", hint="make it again", place=place) from error
+        raise InputError(_CODE, f"not a wheel: {error}", hint=_HINT, place=place) from error
 
 
 def _unpack(archive: zipfile.ZipFile, information: str, folder: Path, place: Place) -> Path:
@@ -52,6 +58,9 @@ def _unpack(archive: zipfile.ZipFile, information: str, folder: Path, place: Pla
     provenance = parse_json_object(archive.read(name), code=_CODE, path=f"{place.path}/{name}")
     variant = folder / _one_name(provenance, "variant")
     package = _one_name(provenance, "package")
+    _check_members(archive, package, information, place)
+    _check_names(archive, information, place)
+    _check_index(archive, information, provenance, place)
     top = variant / package if provenance.required("nested", bool) else variant
     for path in archive.namelist():
         if path.startswith(f"{package}/"):
@@ -61,7 +70,7 @@ def _unpack(archive: zipfile.ZipFile, information: str, folder: Path, place: Pla
             _write(archive, f"{information}/kernelyard/{path}", variant / path)
     if tree_digest(hash_tree(variant)) != provenance.required("digest", str):
         what = "the package in it is not the variant that it was made of"
-        raise VerificationError(_CODE, what, hint="make it again", place=place)
+        raise VerificationError(_CODE, what, hint=_HINT, place=place)
     return variant
 
 
@@ -79,7 +88,45 @@ def _check_record(archive: zipfile.ZipFile, record: str, place: Place) -> None:
             what = f"{path} is not the file that RECORD lists"
         else:
             continue
-        raise VerificationError(_CODE, what, hint="make it again", place=place)
+        raise VerificationError(_CODE, what, hint=_HINT, place=place)
+
+
+def _check_members(archive: zipfile.ZipFile, package: str, information: str, place: Place) -> None:
+    """Refuse what an installer would put beside the package: modules, `.pth` files, programs, entry points."""
+    for path in archive.namelist():
+        inside = path.removeprefix(f"{information}/")
+        if not path.startswith(f"{package}/") and not (inside != path and _KNOWN.fullmatch(inside)):
+            what = f"{path} is neither of the package {package} nor of what `to-wheel` writes beside it"
+            raise VerificationError(_CODE, what, hint=_HINT, place=place)
+
+
+def _check_names(archive: zipfile.ZipFile, information: str, place: Place) -> None:
+    """Compare what the wheel is called with what it says of itself, which is what installers and resolvers read."""
+    name, _, rest = Path(place.path).stem.partition("-")
+    version, _, tags = rest.partition("-")
+    metadata = email.message_from_bytes(archive.read(f"{information}/METADATA"))
+    wheel = email.message_from_bytes(archive.read(f"{information}/WHEEL"))
+    for member, said, called in (
+        ("the folder of its metadata", information, f"{name}-{version}.dist-info"),
+        ("the name in METADATA", _normal(str(metadata["Name"])), _normal(name)),
+        ("the version in METADATA", str(metadata["Version"]), version),
+        ("the tag in WHEEL", ", ".join(wheel.get_all("Tag", [])), tags),
+    ):
+        if said != called:
+            what = f"{member} is {said!r}, and by the name of the file it is {called!r}"
+            raise VerificationError(_CODE, what, hint=_HINT, place=place)
+
+
+def _check_index(archive: zipfile.ZipFile, information: str, provenance: Fields, place: Place) -> None:
+    """Compare the published index that is enclosed with the digest of it."""
+    name = f"{information}/kernelyard/index.json"
+    found = sha256(archive.read(name)).hexdigest() if name in archive.namelist() else None
+    if found != provenance.optional("index", str):
+        raise VerificationError(_CODE, "the index in it is not the published one", hint=_HINT, place=place)
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _digest(archive: zipfile.ZipFile, path: str) -> str:

@@ -509,6 +509,27 @@ def test_two_at_once_leave_a_whole_lock(publish: Publish, project: MakeProject) 
     check_lock(root)
 
 
+def test_what_many_add_at_once_is_all_there(
+    publish: Publish, project: MakeProject, program: Path, tmp_path: Path
+) -> None:
+    names = [f"org/k{number}" for number in range(6)]
+    for name in names:
+        publish(name)
+    root = project('[project]\nname = "app"\n')
+    # One of them fails, and puts back what it has found; not what others have written since.
+    wrong = [str(program), "add", "org/k0", "--variant", "none*", "--version", "1", "--project", str(root)]
+    adding = [[str(program), "add", name, "--version", "1", "--project", str(root)] for name in names]
+    env = os.environ | {"KERNELYARD_CACHE": str(tmp_path / "store")}
+    running = [subprocess.Popen(one, env=env, stderr=subprocess.DEVNULL) for one in [*adding[1:], wrong]]
+    assert [process.wait() for process in running] == [0, 0, 0, 0, 0, 1]
+    assert list(KernelLock.from_json((root / "kernels.lock").read_bytes(), path="x").kernels) == names[1:]
+    check_lock(root)
+    removing = [[program, "remove", name, "--project", root] for name in names[1:]]
+    running = [subprocess.Popen(one, env=env, stderr=subprocess.DEVNULL) for one in removing]
+    assert [process.wait() for process in running] == [0, 0, 0, 0, 0]
+    assert not KernelLock.from_json((root / "kernels.lock").read_bytes(), path="x").kernels
+
+
 def test_a_link_stays_one_and_its_target_keeps_its_mode(publish: Publish, project: MakeProject, tmp_path: Path) -> None:
     publish()
     root = project(ONE)

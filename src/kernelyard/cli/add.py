@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from kernelyard.cli.lock import report
-from kernelyard.errors import KernelyardError
 
 __all__ = ["command"]
 
@@ -50,6 +49,7 @@ def command(  # noqa: PLR0917 - click names them all
     from kernelyard.lock.declare import declare
     from kernelyard.lock.locking import lock_project, newest_version
     from kernelyard.lock.resolve import Request
+    from kernelyard.lock.written import one_at_a_time
 
     if dev and group is not None:
         raise click.UsageError("--dev is --group dev; give one of them")
@@ -70,15 +70,16 @@ def command(  # noqa: PLR0917 - click names them all
         marker=marker,
         trust=trust_remote_code,
     )
-    edit = declare(root, dependency, "dev" if dev else group or MAIN)
-    click.echo(f"{repo} {dependency.what} is declared in {edit.where}", err=True)
-    if no_lock:
-        click.echo("  next: kernelyard lock", err=True)
-        return
-    try:
-        locked = lock_project(root, Request())
-    except KernelyardError:
-        edit.undo()
-        click.echo(f"  {edit.path} was put back, for it could not be locked", err=True)
-        raise
+    with one_at_a_time(root):
+        edit = declare(root, dependency, "dev" if dev else group or MAIN)
+        click.echo(f"{repo} {dependency.what} is declared in {edit.where}", err=True)
+        if no_lock:
+            click.echo("  next: kernelyard lock", err=True)
+            return
+        try:
+            locked = lock_project(root, Request())
+        except BaseException:
+            edit.undo()
+            click.echo(f"  {edit.path} was put back, for it could not be locked", err=True)
+            raise
     report(locked, as_json=as_json)

@@ -22,11 +22,14 @@ def command(repo: str, group: str | None, folder: Path, *, no_lock: bool, as_jso
     from kernelyard.lock.declare import undeclare
     from kernelyard.lock.locking import lock_project
     from kernelyard.lock.resolve import Request
+    from kernelyard.lock.written import one_at_a_time
 
     root = folder.absolute()
-    edit = undeclare(root, repo, group)
-    click.echo(f"{repo} was taken out of {edit.where}", err=True)
-    if no_lock:
-        click.echo("  next: kernelyard lock", err=True)
-        return
-    report(lock_project(root, Request()), as_json=as_json)
+    with one_at_a_time(root):
+        edit = undeclare(root, repo, group)
+        click.echo(f"{repo} was taken out of {edit.where}", err=True)
+        if no_lock:
+            click.echo("  next: kernelyard lock", err=True)
+            return
+        locked = lock_project(root, Request())
+    report(locked, as_json=as_json)

@@ -9,6 +9,7 @@ import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 
 from kernelyard.errors import KernelyardError
@@ -17,6 +18,8 @@ from kernelyard.store import Store, make_folder, writing
 __all__ = ["one_at_a_time", "write_whole"]
 
 _logger = logging.getLogger("kernelyard.lock")
+#: The projects that this process has for itself.
+_held: ContextVar[frozenset[str]] = ContextVar("held", default=frozenset())
 
 
 def write_whole(path: Path, content: bytes) -> bool:
@@ -51,10 +54,16 @@ def write_whole(path: Path, content: bytes) -> bool:
 
 @contextmanager
 def one_at_a_time(path: Path) -> Iterator[None]:
-    """Let only one process at a time read and write a project. Where there are no locks, the last writer wins."""
+    """Let only one process at a time read and write a project. Where there are no locks, the last writer wins.
+
+    Who has the project may ask for it again.
+    """
     from kernelyard.store.locks import alone
 
     name = hashlib.sha256(os.path.realpath(path).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    if name in _held.get():
+        yield
+        return
     try:
         folder = Store.default().root / "locks"
         make_folder(folder)
@@ -66,7 +75,11 @@ def one_at_a_time(path: Path) -> Iterator[None]:
         _logger.info("another process is at work on %s; waiting for it", path)
 
     with alone(folder / f"project-{name}", until=lambda: False, waiting=tell):
-        yield
+        before = _held.set(_held.get() | {name})
+        try:
+            yield
+        finally:
+            _held.reset(before)
 
 
 def _sync_folder(folder: Path) -> None:

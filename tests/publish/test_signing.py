@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
+from kernelyard.build.project import build_project
+from kernelyard.cli import command
 from kernelyard.errors import EnvironmentProblemError, InputError
 from kernelyard.formats.signature import PublicKey, verify_document
 from kernelyard.hub.mirror import Selection, mirror
 from kernelyard.hub.static import DirectoryReader, StaticHub
 from kernelyard.publish import push_project
 from kernelyard.publish.keys import new_key, read_key, rotate_key
+from kernelyard.toolchain.parts import PartSource
 
 pytest.importorskip("cryptography")
+
+MANIFEST = """[general]
+name = "plain"
+version = 1
+license = "Apache-2.0"
+edition = 5
+backends = ["cpu"]
+
+[general.hub]
+repo-id = "org/plain"
+
+[torch-noarch]
+"""
 
 
 def signers(hub: StaticHub, version: str) -> list[PublicKey]:
@@ -59,6 +76,49 @@ def test_a_push_is_signed_by_all_keys_and_signatures_stay(built_tiny: Path, tmp_
     assert signers(hub, "1") == signers(hub, "1.0.0")
     mirror(hub, tmp_path / "copy", Selection("test/tiny", variants=("*-cpu-*",)))
     assert set(signers(StaticHub(DirectoryReader(tmp_path / "copy")), "1.0.0")) == {first, second}
+
+
+def test_a_push_says_which_keys_do_not_vouch_any_more(
+    tmp_path: Path, source: PartSource, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever remembers them refuses it, and a release cannot be made again."""
+    root = tmp_path / "plain"
+    package = root / "torch-ext" / "plain"
+    package.mkdir(parents=True)
+    (root / "build.toml").write_text(MANIFEST)
+    (root / "LICENSE").write_text("of the kernel\n")
+    old, other, new = (tmp_path / name for name in ("old", "other", "new"))
+    keys = {path: str(new_key(path)) for path in (old, other)}
+    keys[new] = str(rotate_key(old, new))
+    told: list[set[str]] = []
+    for number, signers in enumerate(([old, other], [new, other], [], [new], [other])):
+        (package / "__init__.py").write_text(f"number = {number}\n")
+        build_project(root, source=source)
+        arguments = ["push", str(root), "--hub", str(tmp_path / "hub"), "--json"]
+        arguments += [word for path in signers for word in ("--sign", str(path))]
+        command(arguments, standalone_mode=False)
+        told.append(set(json.loads(capsys.readouterr().out)["unsigned-by"]))
+    assert told == [set(), set(), {keys[new], keys[other]}, set(), {keys[new]}]
+    (package / "__init__.py").write_text("number = 9\n")
+    build_project(root, source=source)
+    command(["push", str(root), "--hub", str(tmp_path / "hub"), "--dry-run"], standalone_mode=False)
+    said = capsys.readouterr().err
+    assert f"before, v1 was signed by {keys[other]}, and this is not" in said
+    assert "KY645" in said
+
+
+def test_the_public_part_of_a_key_is_not_taken_for_the_secret(tmp_path: Path) -> None:
+    new_key(tmp_path / "key")
+    with pytest.raises(InputError, match="public part") as caught:
+        read_key(tmp_path / "key.pub")
+    assert str(tmp_path / "key") in caught.value.hint
+
+
+def test_half_a_key_is_not_left(tmp_path: Path) -> None:
+    (tmp_path / "key.pub").mkdir()
+    with pytest.raises(EnvironmentProblemError):
+        new_key(tmp_path / "key")
+    assert not (tmp_path / "key").exists()
 
 
 @pytest.mark.compile

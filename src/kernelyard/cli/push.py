@@ -73,6 +73,7 @@ def command(
     )
     if not as_json:
         _tell_changes(pushed)
+        _tell_unsigned(pushed)
     if as_json:
         emit_json(_json(pushed))
     elif dry_run:
@@ -100,6 +101,7 @@ def _json(pushed: Pushed) -> dict[str, object]:
         "revision": pushed.revision or None,
         "variants": list(pushed.variants),
         "signed-by": list(pushed.signed_by),
+        "unsigned-by": list(pushed.unsigned_by),
         "kept": list(pushed.kept),
         "size": pushed.size,
         "sent": pushed.sent,
@@ -125,6 +127,15 @@ def _tell_changes(pushed: Pushed) -> None:
     click.echo(f"public API since {found.release}; {found.part} of X.Y.Z must rise, to {found.next_release}:", err=True)
     for change in found.changes:
         click.echo(f"  {change}", err=True)
+
+
+def _tell_unsigned(pushed: Pushed) -> None:
+    for key in pushed.unsigned_by:
+        # The key is a word of the hub's.
+        shown = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in key)
+        click.echo(f"before, {pushed.branch} was signed by {shown[:80]}, and this is not:", err=True)
+    if pushed.unsigned_by:
+        click.echo("  who has seen such a key refuses this (KY645); push with --sign, which adds signatures", err=True)
 
 
 def _print(pushed: Pushed) -> None:

@@ -12,6 +12,7 @@ from kernelyard.store import open_regular, writing
 __all__ = ["new_key", "read_key", "rotate_key"]
 
 _LARGEST = 1 << 20
+_PUBLIC = b"ed25519:"
 
 
 def new_key(path: Path) -> PublicKey:
@@ -49,6 +50,9 @@ def read_key(path: Path) -> SigningKey:
         hint = "`kernelyard hub key new FILE` makes one"
         what = f"the key cannot be read: {error.strerror or error}"
         raise EnvironmentProblemError(CODE, what, hint=hint, place=place) from error
+    if text.startswith(_PUBLIC):
+        hint = f"name the secret, perhaps {path.with_suffix('')}"
+        raise InputError(CODE, "this is the public part of a key", hint=hint, place=place)
     if os.name == "posix" and mode & 0o077:
         hint = f"chmod 600 {path}; if others had the time to copy it, `kernelyard hub key rotate`"
         raise EnvironmentProblemError(CODE, "others than its owner may read this key", hint=hint, place=place)
@@ -63,7 +67,11 @@ def _write(path: Path, key: SigningKey) -> PublicKey:
         except FileExistsError:
             what = "there is a file already, and a key that is overwritten is lost"
             raise InputError(CODE, what, hint="name another file", place=Place(str(path))) from None
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(key.to_json())
-        path.with_name(f"{path.name}.pub").write_text(f"{public}\n", "utf-8")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(key.to_json())
+            path.with_name(f"{path.name}.pub").write_text(f"{public}\n", "utf-8")
+        except OSError:
+            path.unlink()  # half a key, which would keep the next from its place
+            raise
     return public

@@ -42,6 +42,8 @@ class Pushed:
         size: Bytes of all their files.
         release: ``X.Y.Z`` where it is one.
         signed_by: The public keys of all signatures.
+        unsigned_by: Keys that have signed what the branch was at, and that no signature vouches for now: whoever has
+            seen them refuses this.
         comparison: How the public API differs from that of the last release; None where there is none.
         kept: Names of the variants that the branch had and that stay as they were.
         changed: Whether anything had to be changed on the hub.
@@ -57,6 +59,7 @@ class Pushed:
     size: int
     release: str | None = None
     signed_by: tuple[str, ...] = ()
+    unsigned_by: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
     comparison: Comparison | None = field(default=None, compare=False)
     changed: bool = field(default=True, compare=False)
@@ -132,6 +135,7 @@ def push_project(
         revision="",
         variants=tuple(variant.name for variant in own),
         signed_by=tuple(str(signature.get("key")) for signature in index.signatures),
+        unsigned_by=_unsigned_by(base.index, index) if base is not None else (),
         size=sum(variant.size for variant in own),
         release=release,
         kept=state.kept,
@@ -158,6 +162,16 @@ def _signed(index: Index, target: PublishingHub, repo: str, base: Revision | Non
         if signed == index.signed_bytes():
             index = replace(index, signatures=signatures)
     return sign_index(index, keys) if keys else index
+
+
+def _unsigned_by(before: Index, now: Index) -> tuple[str, ...]:
+    """Return the keys that have signed before, and neither sign now nor vouch for a key that does."""
+    vouching = {str(signature.get("key")) for signature in now.signatures}
+    for signature in now.signatures:
+        endorsements = signature.get("endorsements")
+        for one in endorsements if isinstance(endorsements, list) else ():
+            vouching.add(str(one.get("key")) if isinstance(one, dict) else "")
+    return tuple(sorted({str(signature.get("key")) for signature in before.signatures} - vouching))
 
 
 def _checked_release(release: str, version: int) -> str:

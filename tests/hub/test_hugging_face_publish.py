@@ -273,6 +273,18 @@ def test_a_publication_that_breaks_off_leaves_the_previous_state(hugging_face: H
     assert hub.publish(make("three")).changed
 
 
+@pytest.mark.parametrize("answer", [b"<html>log in</html>", b"[]", b"[1,"])
+@pytest.mark.parametrize("what", [r"/preupload/", r"/commit/v1"])
+def test_an_answer_that_is_none_is_told(hugging_face: Hub, make: Make, what: str, answer: bytes) -> None:
+    hub = client(hugging_face)
+    first = hub.publish(make("one")).revision.id
+    hugging_face.troubles.append((what, lambda handler: handler.answer(answer)))
+    with pytest.raises(EnvironmentProblemError, match="cannot be understood") as caught:
+        hub.publish(make("two"))
+    assert (caught.value.code, caught.value.exit_code) == ("KY502", 3)
+    assert hub.resolve(REPO, version=1).id == first
+
+
 @pytest.mark.parametrize(
     ("token", "hint"), [(None, "hf auth login"), (READER, "your token may do this"), (EXPIRED, "it may have expired")]
 )

@@ -37,6 +37,7 @@ QUOTED = "p%40ss%3Aw%2Frd"
         "http://x:abc/",
         "http://x:99999/",
         "http://a b/",
+        "http://a\nb/",
         "https://user:secret@",
         "http://user:se/cret@host:port/",
         "ftp://user:secret@host/",

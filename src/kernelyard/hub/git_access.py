@@ -247,8 +247,9 @@ class GitPlace:
         last = told(said)
         if "no space left on device" in own.lower():
             store = str(Store.default().root)
-            hint = "free some space, or point KERNELYARD_CACHE to a larger disk"
-            full = Place(store) if self.scheme != "file" or store in own else place
+            is_ours = self.scheme != "file" or store in own
+            full = Place(store) if is_ours else place
+            hint = "free some space" + (", or point KERNELYARD_CACHE to a larger disk" if is_ours else " there")
             return EnvironmentProblemError("KY301", "the disk is full", hint=hint, place=full)
         locked = _LOCKED.search(said)
         if locked is not None:

@@ -115,7 +115,8 @@ class HttpReader:
         try:
             self._address = Address.parse(address)
             parts = urlsplit(address)
-            malformed = bool(parts.query or parts.fragment)
+            # Line feeds and tabs are passed over by urlsplit.
+            malformed = bool(parts.query or parts.fragment) or not address.isprintable()
         except ValueError:
             malformed = True
         if malformed:

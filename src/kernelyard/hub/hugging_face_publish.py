@@ -11,7 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernelyard.errors import EnvironmentProblemError, InputError, MissingError, Place, VerificationError
+from kernelyard.errors import (
+    EnvironmentProblemError,
+    InputError,
+    KernelyardError,
+    MissingError,
+    Place,
+    VerificationError,
+)
 from kernelyard.hub.fitness import check_fit
 from kernelyard.hub.hugging_face import HuggingFaceHub
 from kernelyard.hub.hugging_face_access import NotThereError, refusal
@@ -310,7 +317,7 @@ def _api(hub: HuggingFaceHub, repo: str) -> Iterator[HfApi]:
         yield HfApi(settings.endpoint, token=settings.token, library_name="kernelyard")
     except errors.HfHubHTTPError as error:
         raise _refusal(hub, repo, error) from error
-    except (EnvironmentProblemError, MissingError):
+    except KernelyardError:
         raise
     except (transport, OSError) as error:
         what = f"publishing to {repo} broke off: {error or repr(error)}"
@@ -320,6 +327,11 @@ def _api(hub: HuggingFaceHub, repo: str) -> Iterator[HfApi]:
         # How the library says that a file could not be sent.
         what = f"publishing to {repo} broke off: {error}: {error.__cause__}"
         hint = "what was sent is not sent again: check the network, then push again"
+        raise EnvironmentProblemError("KY502", what, hint=hint, place=Place(hub.location)) from error
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        # How the library puts it that an answer is not of the form that it should have, as a login page is not.
+        what = f"publishing to {repo} broke off: the server's answer cannot be understood: {error!r}"
+        hint = "check HF_ENDPOINT, and whether a proxy or a login stands in between"
         raise EnvironmentProblemError("KY502", what, hint=hint, place=Place(hub.location)) from error
 
 

@@ -107,6 +107,19 @@ def test_options_that_say_nothing_together_are_refused(
     assert (refused.returncode, "[KY001]" in refused.stderr) == (2, True)
 
 
+def test_what_is_no_place_for_a_bundle_is_refused_and_left(lock: KernelLock, kernelyard: Any, tmp_path: Path) -> None:
+    before = Path(lock.path).read_bytes()
+    for source in (lock.path, Path(lock.path).parent):
+        for output, words in (
+            (lock.path, "is the lock that is to be exported"),
+            (tmp_path, "is a folder"),
+            (tmp_path / "nothing/set.tar", "is not a folder"),
+        ):
+            refused = kernelyard("export", "--lock", source, "-o", output)
+            assert (refused.returncode, "[KY001]" in refused.stderr, words in refused.stderr) == (2, True, True)
+    assert Path(lock.path).read_bytes() == before
+
+
 def test_the_same_lock_is_the_same_bytes(lock: KernelLock, bundle: Path, tmp_path: Path) -> None:
     export_layer(lock, HERE, tmp_path / "again.tar")
     assert (tmp_path / "again.tar").read_bytes() == bundle.read_bytes()

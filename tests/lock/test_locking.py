@@ -524,7 +524,7 @@ def test_what_many_add_at_once_is_all_there(
     assert [process.wait() for process in running] == [0, 0, 0, 0, 0, 1]
     assert list(KernelLock.from_json((root / "kernels.lock").read_bytes(), path="x").kernels) == names[1:]
     check_lock(root)
-    removing = [[program, "remove", name, "--project", root] for name in names[1:]]
+    removing = [[str(program), "remove", name, "--project", str(root)] for name in names[1:]]
     running = [subprocess.Popen(one, env=env, stderr=subprocess.DEVNULL) for one in removing]
     assert [process.wait() for process in running] == [0, 0, 0, 0, 0]
     assert not KernelLock.from_json((root / "kernels.lock").read_bytes(), path="x").kernels

@@ -50,6 +50,7 @@ def command(
     --lock, and only with it, the variant for this machine is taken, or for the one that the options describe.
     """
     target = target_of(system, all_variants=all_variants, backend=backend, groups=groups, only=only)
+    _check_output(output, lock)
     if lock is None:
         if all_variants or backend or groups or only:
             what = "without --lock all variants are taken that --variant names"
@@ -70,6 +71,23 @@ def command(
     for one in told:
         click.echo(" ".join(", ".join(value) if isinstance(value, list) else str(value) for value in one.values()))
     click.echo(f"{output}: {size_text(size)}, sha256 {digest}")
+
+
+def _check_output(output: Path, lock: Path | None) -> None:
+    """Refuse what is no place for a bundle before anything is fetched for it.
+
+    Raises:
+        InputError: It is a folder, in no folder, or the lock itself (KY001).
+    """
+    from kernelyard.formats.lock import LOCK_FILE
+
+    named = [] if lock is None else [lock, lock / LOCK_FILE]
+    if output.is_dir():
+        raise InputError("KY001", f"{output} is a folder", hint="name a file in it")
+    if not output.absolute().parent.is_dir():
+        raise InputError("KY001", f"{output.parent} is not a folder", hint="make it, or name a file elsewhere")
+    if any(output.exists() and one.exists() and output.samefile(one) for one in named):
+        raise InputError("KY001", f"{output} is the lock that is to be exported", hint="name another file")
 
 
 def _of_hub(

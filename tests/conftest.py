@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sysconfig
 from collections.abc import Callable, Iterator
@@ -20,8 +21,11 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tell of the marker that the next function goes by."""
+    """Tell of the marker that the next function goes by, and have Ctrl-C mean what it means at a terminal."""
     config.addinivalue_line("markers", "last: looks at what all other tests have built")
+    # A shell that starts this in its background has SIGINT ignored, and programs under test would inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

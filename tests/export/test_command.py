@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 import shutil
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from kernelyard.errors import InputError
 from kernelyard.export.package_index import write_index
 from kernelyard.hub import Publication
 from kernelyard.hub.static import DirectoryReader, StaticHub
+from kernelyard.lock.written import one_at_a_time
 from tests.conftest import Command
 from tests.hub.public_kernels import EXAMPLES, written
 
@@ -230,3 +233,36 @@ def test_this_machine_means_the_variant_that_would_be_loaded(
         done = kernelyard("to-wheel", *what, "--this-machine", "--dest", tmp_path / "dist")
         assert done.returncode == 0, done.stderr
         assert files(tmp_path / "dist") == ["relu-1.2.0+torchcpu-py3-none-any.whl"]
+
+
+def test_an_index_that_another_process_writes_is_waited_for(
+    kernelyard: Command, hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELYARD_CACHE", str(tmp_path / "store"))
+    assert kernelyard("to-wheel", "org/relu", "1.2.0", "--hub", hub, "--dest", tmp_path).returncode == 0
+    (tmp_path / "index/simple/relu").mkdir(parents=True)
+    writes_or_waits = threading.Event()
+
+    class Told(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "another process is at work on" in record.getMessage():
+                writes_or_waits.set()
+
+    def write() -> None:
+        write_index(tmp_path / "index")
+        writes_or_waits.set()
+
+    logger, told = logging.getLogger("kernelyard.lock"), Told()
+    monkeypatch.setattr(logger, "level", logging.INFO)
+    logger.addHandler(told)
+    try:
+        writer = threading.Thread(target=write)
+        with one_at_a_time(tmp_path / "index"):
+            writer.start()
+            writes_or_waits.wait()
+            for wheel in tmp_path.glob("*.whl"):
+                shutil.copy(wheel, tmp_path / "index/simple/relu")
+        writer.join()
+    finally:
+        logger.removeHandler(told)
+    assert (tmp_path / "index/simple/relu/index.html").read_text().count("#sha256=") == 3

@@ -19,6 +19,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from kernelyard.errors import InputError, Place
+from kernelyard.lock.written import one_at_a_time
 from kernelyard.store import hash_file, writing
 
 __all__ = ["index_folder", "write_index"]
@@ -49,7 +50,8 @@ def write_index(root: Path) -> None:
         EnvironmentProblemError: The folder cannot be written.
     """
     simple = root / _SIMPLE
-    with writing(root, elsewhere="name with --index"):
+    # Whoever lists the wheels last has seen those of all others.
+    with writing(root, elsewhere="name with --index"), one_at_a_time(root):
         projects = sorted(path for path in simple.iterdir() if path.is_dir())
         for project in projects:
             files = [_file(path) for path in sorted(project.glob("*.whl"))]

@@ -19,6 +19,7 @@ from kernelyard.hub import Publication, open_hub
 from kernelyard.hub.bundle import export_bundle, import_bundle
 from kernelyard.hub.clean import DAY_S, clean_hub
 from kernelyard.hub.folder import FolderHub
+from kernelyard.hub.listing import list_versions
 from kernelyard.hub.mirror import Selection, mirror
 from kernelyard.hub.static import DirectoryReader, StaticHub, blob_path
 from kernelyard.hub.verify import verify_hub
@@ -327,6 +328,45 @@ def test_what_is_no_part_of_a_hub_is_refused(tmp_path: Path, name: str) -> None:
         import_bundle(bundle, tmp_path / "inside")
     assert caught.value.code in {"KY516", "KY504"}
     assert sorted(path.name for path in (tmp_path / "inside").iterdir()) == [".aside", "hub.json"]
+
+
+def test_what_links_in_a_hub_lead_to_is_not_cleaned_away(root: Path, ids: dict[str, str], tmp_path: Path) -> None:
+    """Who may write to a hub that is shared could else have anything removed by whoever cleans up."""
+    outside = tmp_path / "outside"
+    (outside / "folder").mkdir(parents=True)
+    for path in (outside / "file", outside / "folder" / "file"):
+        path.write_text("dear to somebody\n")
+    before = tree(outside)
+    shutil.rmtree(root / ".aside")
+    (root / ".aside").mkdir()
+    (root / "blobs/sha256/zz").symlink_to(outside)
+    (root / ".aside/link").symlink_to(outside)
+    age(root, 30)
+    age(outside, 30)
+    clean_hub(root)
+    assert tree(outside) == before
+    shutil.rmtree(root / ".aside")
+    (root / ".aside").symlink_to(outside)
+    with pytest.raises(InputError, match="this is a link") as caught:
+        clean_hub(root)
+    assert caught.value.code == "KY507"
+    assert tree(outside) == before
+    assert ids
+
+
+@pytest.mark.usefixtures("ids")
+def test_the_time_of_a_release_in_a_bundle_is_not_that_of_a_later_word_on_it(root: Path, tmp_path: Path) -> None:
+    path = root / "kernels/org/gray/refs.json"
+    document = json.loads(path.read_bytes())
+    for number, entry in enumerate(document["log"]):
+        entry["time"] = f"2020-01-0{number + 1}T00:00:00Z"
+    path.write_text(json.dumps(document))
+    told = {entry["ref"]: entry["time"] for entry in document["log"]}
+    static(root).yank("org/gray", "1.0.0", "wrong")
+    export_bundle(static(root), [Selection("org/gray")], tmp_path / "gray.tar")
+    import_bundle(tmp_path / "gray.tar", tmp_path / "inside")
+    copied = {one.ref: one.time for one in list_versions(static(tmp_path / "inside"), "org/gray")}
+    assert copied == told
 
 
 @pytest.mark.usefixtures("ids")

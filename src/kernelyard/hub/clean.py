@@ -50,11 +50,17 @@ def clean_hub(
         dry_run: Whether to count only.
 
     Raises:
-        InputError: There is no hub (KY507), or an index cannot be read, so that it is not known what it needs (KY507).
+        InputError: There is no hub (KY507), an index cannot be read, so that it is not known what it needs (KY507), or
+            the folder of half-made files is a link (KY507).
         EnvironmentProblemError: The folder cannot be written (KY302).
     """
     hub = StaticHub(DirectoryReader(root))
     hub.check_format()
+    aside = root / ASIDE
+    if aside.is_symlink():
+        # All that is old goes from there, whosever it is.
+        what, hint = "this is a link: what it leads to may be no part of the hub", "remove it"
+        raise InputError("KY507", what, hint=hint, place=Place(str(aside)))
     with writing(root, elsewhere="copy the hub to"):
         now = _time_there(root)
         cleaning = _Cleaning(root, now - grace_s, dry_run=dry_run)
@@ -64,9 +70,10 @@ def clean_hub(
                 kept = _kept(refs, None if superseded_s is None else now - superseded_s)
                 for folder in revisions_in(root, repo):
                     cleaning.revision(folder, is_named=folder.name in kept)
-        for path in sorted((root / "blobs" / "sha256").glob("*/*")):
-            cleaning.blob(path)
-        for path in sorted((root / ASIDE).glob("*")):
+        for folder in sorted((root / "blobs" / "sha256").glob("*")):
+            for path in sorted(folder.glob("*")) if not folder.is_symlink() else ():
+                cleaning.blob(path)
+        for path in sorted(aside.glob("*")):
             cleaning.half_made(path)
     return Cleaned(cleaning.revisions, cleaning.files, cleaning.aside, cleaning.size)
 
@@ -146,7 +153,7 @@ class _Cleaning:
         self.size += path.stat().st_size if path.is_file() else 0
         if self._dry_run:
             return
-        if path.is_dir():
+        if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)

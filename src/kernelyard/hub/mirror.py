@@ -80,7 +80,7 @@ class _Copied:
 
 def time_in_log(refs: Refs, ref: str) -> str:
     """Return when a branch or tag was last moved, by the log of the hub that it comes from."""
-    return next((change.time for change in reversed(refs.log) if change.ref == ref), _NO_TIME)
+    return next((change.time for change in reversed(refs.log) if change.ref == ref and not change.note), _NO_TIME)
 
 
 def mirror(

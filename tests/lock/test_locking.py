@@ -336,7 +336,12 @@ def test_a_folder_of_the_project_is_named_from_there(publish: Publish, project: 
     check_lock(root)
     # A lock that is elsewhere names the folder from where it is.
     (root / "kernelyard.toml").write_text('lockfile = "src/app/kernels.lock"\n')
+    moved = root / "src/app/kernels.lock"
+    moved.parent.mkdir(parents=True)
+    (root / "kernels.lock").rename(moved)
+    assert stale(root) == ["~ org/gray is on ../../../hub as seen from the lock, and locked from ../hub"]
     assert locked(root).find("org/gray").hub == "../../../hub"
+    check_lock(root)
     assert get_locked_kernel("org/gray", lockfile=root / "src/app").RELEASE == "1.0.0"
     publish(release="1.1.0")
     assert locked(root, upgrade=True).find("org/gray").release == "1.1.0"

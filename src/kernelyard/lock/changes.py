@@ -8,7 +8,7 @@ from typing import Literal
 
 from kernelyard.formats.lock import KernelLock, LockedKernel
 from kernelyard.lock.project import Project
-from kernelyard.lock.resolve import keepable, meets
+from kernelyard.lock.resolve import declared_hub, keepable, meets
 
 __all__ = ["Change", "changes", "staleness"]
 
@@ -69,6 +69,8 @@ def staleness(project: Project, lock: KernelLock | None) -> tuple[str, ...]:
             lines.append(
                 f"~ {dependency.repo} is declared as {dependency.to_json()}, locked as {locked.declared.to_json()}"
             )
+        elif (hub := declared_hub(project, dependency)) not in {None, locked.hub}:
+            lines.append(f"~ {dependency.repo} is on {hub} as seen from the lock, and locked from {locked.hub}")
     wanted = {dependency.repo for dependency in project.dependencies}
     lines += [
         f"- {key} is locked, and not declared"

@@ -23,7 +23,7 @@ from kernelyard.lock.pinned import Pinned, mapped, pin
 from kernelyard.lock.project import Project
 from kernelyard.store import absolute_path
 
-__all__ = ["Request", "Resolved", "hub_at", "keepable", "lock_kernels", "meets"]
+__all__ = ["Request", "Resolved", "declared_hub", "hub_at", "keepable", "lock_kernels", "meets"]
 
 _logger = logging.getLogger("kernelyard.lock")
 #: The Hugging Face Hub, whose endpoint is each user's own setting.
@@ -118,6 +118,14 @@ def meets(
     return (kernel.repo, kernel.hub) == (repo, parent.hub) and _satisfies(kernel, wanted, was)
 
 
+def declared_hub(project: Project, dependency: Dependency) -> str | None:
+    """Return how the lock names the hub that is declared: where it is a folder, from that of the lock."""
+    hub = dependency.hub
+    if hub is None or "://" in hub or _is_absolute(hub):
+        return hub
+    return _from_lock(project, project.root / hub)
+
+
 def hub_at(location: str, root: Path) -> Hub:
     """Return the hub that a lock or a declaration names.
 
@@ -188,7 +196,9 @@ class _Resolution:
         trusted = self.request.trust or dependency.trust
         kept = self._kept(dependency)
         if kept is not None:
-            return _entry(replace(kept, declared=declared), trusted=trusted)
+            # The lock may have been moved, and a folder is named from there.
+            hub = declared_hub(self.project, dependency) or kept.hub
+            return _entry(replace(kept, declared=declared, hub=hub), trusted=trusted)
         hub, repo, wanted = self._hub_of(dependency), dependency.repo, dependency.wanted
         return self._pinned(hub, repo, wanted, declared, trusted=trusted)
 
@@ -257,16 +267,7 @@ class _Resolution:
 
     def _hub_of(self, dependency: Dependency) -> str:
         """Return the name in the lock of a kernel's hub: where it is a folder, from that of the lock."""
-        if dependency.hub is None:
-            return self._default_hub()
-        if "://" in dependency.hub:
-            return dependency.hub
-        if _is_absolute(dependency.hub):
-            return dependency.hub
-        return self._from_lock(self.project.root / dependency.hub)
-
-    def _from_lock(self, folder: Path) -> str:
-        return Path(os.path.relpath(folder, self.project.lockfile.parent)).as_posix()
+        return declared_hub(self.project, dependency) or self._default_hub()
 
     def _default_hub(self) -> str:
         """Return the name in the lock of the hub of kernels that declare none."""
@@ -276,7 +277,7 @@ class _Resolution:
             source = open_hub(self.request.hub)
             name = HUGGING_FACE if isinstance(source, HuggingFaceHub) else source.location
             if "://" not in name and Path(name).is_relative_to(self.project.root):
-                name = self._from_lock(Path(name))
+                name = _from_lock(self.project, Path(name))
             self._default = name
         return self._default
 
@@ -284,6 +285,10 @@ class _Resolution:
         if hub not in self._sources:
             self._sources[hub] = hub_at(hub, self.project.lockfile.parent)
         return self._sources[hub]
+
+
+def _from_lock(project: Project, folder: Path) -> str:
+    return Path(os.path.relpath(folder, project.lockfile.parent)).as_posix()
 
 
 def _is_absolute(folder: str) -> bool:

@@ -303,6 +303,16 @@ def test_a_refusal_says_what_to_do(
         assert "hf_" not in str(caught.value)
 
 
+@pytest.mark.parametrize("token", ["hf_\N{LATIN SMALL LETTER U WITH DIAERESIS}\N{EURO SIGN}", "hf_a b", "hf_a\x00b"])
+def test_a_token_that_cannot_be_one_is_told_without_it(hugging_face: Hub, token: str) -> None:
+    hugging_face.make(REPO)
+    with pytest.raises(EnvironmentProblemError, match="characters that none has") as caught:
+        HuggingFaceHub(Settings(hugging_face.endpoint, token)).resolve(REPO, version=1)
+    assert (caught.value.code, caught.value.exit_code) == ("KY531", 3)
+    assert token not in str(caught.value)
+    assert hugging_face.requests == []
+
+
 def test_what_is_not_there_is_said_with_what_is(hugging_face: Hub) -> None:
     repo = hugging_face.make(REPO)
     repo.put("v2", {"x": b""})

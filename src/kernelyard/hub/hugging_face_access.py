@@ -41,6 +41,8 @@ _TIMEOUT_S = 30
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _GONE = 401, 403, 404, 410
 _COMMIT = re.compile(r"[0-9a-f]{40}", re.ASCII)
 _KERNEL = re.compile(r"/kernels/([^/]+/[^/]+)/")
+#: What can stand in a header.
+_TOKEN = re.compile(r"[!-~]+", re.ASCII)
 _NEXT = re.compile(r'<([^<>]*)>\s*;\s*rel="?next"?')
 
 
@@ -208,6 +210,10 @@ class Access:
             what = "the Hugging Face Hub may not be asked: HF_HUB_OFFLINE is set"
             hint = "unset it, or ask by a revision's whole id for a kernel that has been loaded before"
             raise EnvironmentProblemError("KY532", what, hint=hint, place=Place(url))
+        if self.settings.token is not None and not _TOKEN.fullmatch(self.settings.token):
+            what = "your token for the Hugging Face Hub has characters that none has, so that it cannot be sent"
+            hint = "look at HF_TOKEN, or log in anew with `hf auth login`"
+            raise EnvironmentProblemError("KY531", what, hint=hint, place=Place(url))
         seen: list[Message] = []
 
         def open_(address: str, headers: dict[str, str]) -> Any:

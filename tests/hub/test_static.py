@@ -13,7 +13,8 @@ from kernelyard.errors import EnvironmentProblemError, InputError, KernelyardErr
 from kernelyard.formats.index import FileEntry
 from kernelyard.hub import Hub, open_hub
 from kernelyard.hub.listing import list_versions
-from kernelyard.hub.static import blob_path
+from kernelyard.hub.static import StaticHub, blob_path
+from kernelyard.hub.verify import verify_hub
 
 Publish = Callable[..., str]
 
@@ -160,6 +161,9 @@ def test_a_release_under_the_number_of_another_is_refused(tmp_path: Path, publis
         assert caught.value.code == "KY507"
     for other in ({"version": 1}, {"version": "1.0.0"}, {"revision": "nightly"}, {"revision": id_}):
         assert hub.resolve("org/gray", **other).id == id_
+    assert isinstance(hub, StaticHub)
+    found = [finding.what for finding in verify_hub(hub).findings]
+    assert "tag v1.9.0 of org/gray is at release 1.0.0" in found
     listed = {one.ref: one for one in list_versions(hub, "org/gray")}
     assert listed["v1.9.0"].found is None
     assert listed["v1.9.0"].trouble == "tag v1.9.0 of org/gray is at release 1.0.0"

@@ -11,7 +11,7 @@ from pathlib import Path
 from kernelyard.errors import InputError, KernelyardError, MissingError, Place
 from kernelyard.formats.index import FileEntry
 from kernelyard.hub.protocol import Revision
-from kernelyard.hub.refs import Refs
+from kernelyard.hub.refs import Refs, check_ref
 from kernelyard.hub.static import DirectoryReader, StaticHub, blob_path
 
 __all__ = ["HubFinding", "HubReport", "kernels_in", "revisions_in", "verify_hub"]
@@ -87,6 +87,7 @@ def verify_hub(hub: StaticHub, repos: Sequence[str] = ()) -> HubReport:
             except KernelyardError as error:
                 findings.append(_finding(error, repo))
                 continue
+            findings += _misplaced(refs, found)
             for file in _files(found):
                 entries.setdefault((file.sha256, file.size), f"{repo} {id_[:12]} {file.path}")
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -132,6 +133,19 @@ def _wrong_in_log(refs: Refs) -> Iterator[HubFinding]:
         at[change.ref] = change.after
     for name in refs.untold:
         yield HubFinding(f"{refs.kernel}/refs.json", f"{name} is not as the log says")
+
+
+def _misplaced(refs: Refs, found: Revision) -> list[HubFinding]:
+    names = [name for name, id_ in (*refs.branches.items(), *refs.tags.items()) if id_ == found.id]
+    return [finding for name in names for finding in _misplaced_ref(name, found)]
+
+
+def _misplaced_ref(name: str, found: Revision) -> tuple[HubFinding, ...]:
+    try:
+        check_ref(found.repo, name, found.index, f"{found.repo}/refs.json")
+    except KernelyardError as error:
+        return (_finding(error, found.repo),)
+    return ()
 
 
 def _wrong_blob(hub: StaticHub, digest: str, size: int, named_by: str) -> HubFinding | None:

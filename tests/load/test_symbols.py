@@ -22,7 +22,7 @@ from kernelyard.formats.versions import Version
 from kernelyard.hub.folder import FolderHub
 from kernelyard.load import get_local_kernel
 from kernelyard.load.choice import libraries, symbols
-from kernelyard.load.choice.binaries import as_read, complete_facts
+from kernelyard.load.choice.binaries import Read, as_read, complete_facts
 from kernelyard.load.choice.choose import choose
 from kernelyard.load.choice.libraries import cuda_of_library, missing_libraries
 from kernelyard.load.choice.rules import judge
@@ -301,6 +301,15 @@ def test_the_next_variant_is_taken_where_the_files_of_the_best_show_that_it_does
     with pytest.raises(MissingError, match="It needs aoti_torch_gone, which torch") as caught:
         get_local_kernel(tmp_path)
     assert caught.value.code == "KY601"
+
+
+@pytest.mark.compile
+def test_the_library_of_tvm_ffi_comes_with_its_package_wherever_that_is(make_torch: Callable[..., Path]) -> None:
+    facts = Facts("tvm-ffi", Version("0.1"), None, "cpu", None, "x86_64", "linux", needed=("libtvm_ffi.so",))
+    system = replace(with_torch(make_torch()), tvm_ffi="0.1.13")
+    assert judge(Read("tvm-ffi01-cpu-x86_64-linux", facts), system).usable
+    bound = replace(facts, framework="torch-stable-abi", framework_version=Version("2.9"))
+    assert not judge(Read("torch-stable-abi29-cpu-x86_64-linux", bound), system).usable
 
 
 @pytest.mark.torch

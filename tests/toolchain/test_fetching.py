@@ -100,7 +100,9 @@ def test_eight_processes_fill_one_store_and_one_of_them_fetches(torch: IndexServ
 def read_only(root: Path, tmp_path: Path) -> Iterator[Callable[[], None]]:
     """Return a function that makes the store read-only, also for root."""
     root.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", root], check=False, stderr=subprocess.DEVNULL).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", root], check=False, stderr=subprocess.DEVNULL
+    ).returncode:
         pytest.skip("needs the permission to mount a tmpfs")
 
     def remount() -> None:

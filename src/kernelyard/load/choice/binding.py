@@ -34,7 +34,9 @@ def finds_libraries(facts: Facts, system: System) -> Refusal | None:
         return None
     from kernelyard.load.choice.libraries import cuda_of_library, missing_libraries
 
-    missing = missing_libraries(facts.needed, torch.folder)
+    # That of tvm-ffi is loaded with its package, wherever that is installed; its version has been judged.
+    needed = [name for name in facts.needed if not (facts.framework == "tvm-ffi" and name == "libtvm_ffi.so")]
+    missing = missing_libraries(needed, torch.folder)
     if not missing:
         return None
     built_for = cuda_of_library(missing[0])

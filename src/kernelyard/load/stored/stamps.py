@@ -54,6 +54,8 @@ _LOCAL = frozenset(
         *("ramfs", "rootfs", "squashfs", "tmpfs", "vfat", "xfs", "zfs"),
     }
 )
+#: The same as `statfs` tells them (linux/magic.h): btrfs, ext2 to ext4, f2fs, overlay, squashfs, tmpfs, xfs, zfs.
+_LOCAL_NUMBERS = frozenset({0x9123683E, 0xEF53, 0xF2F52010, 0x794C7630, 0x73717368, 0x01021994, 0x58465342, 0x2FC12FC1})
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +196,20 @@ def _is_local(root: Path) -> bool:
         # Of mounts on one point the last one covers the others.
         if root.is_relative_to(point) and len(point) >= best:
             best, kind = len(point), after.split(" ")[0]
-    return kind in _LOCAL
+    # After a chroot the file system that its root is on is in no table.
+    return kind in _LOCAL if kind else _kind_number(root) in _LOCAL_NUMBERS
+
+
+def _kind_number(root: Path) -> int | None:
+    """Return the number by which Linux tells the kind of the file system that a folder is on."""
+    import ctypes
+
+    answer = (ctypes.c_long * 32)()
+    try:
+        failed = ctypes.CDLL(None).statfs(os.fsencode(root), ctypes.byref(answer))
+    except (OSError, AttributeError):
+        return None
+    return None if failed else answer[0] & 0xFFFFFFFF
 
 
 def _stamped(path: Path, root: Path, seen: Mapping[str, Signature]) -> dict[str, str] | None:

@@ -17,7 +17,6 @@ import os
 import re
 import stat
 import time
-import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from pathlib import Path
 from kernelyard.errors import KernelyardError
 from kernelyard.hub.folder import hash_tree
 from kernelyard.hub.memory import Memory
+from kernelyard.hub.own_file import write_own
 from kernelyard.load.stored.survey import Signature, survey
 from kernelyard.store import make_folder, open_regular
 from kernelyard.store.permissions import unsafe_above
@@ -237,13 +237,5 @@ def _stamp(path: Path, root: Path, found: Hashed) -> None:
     assert found.seen is not None  # noqa: S101 - for the type checker
     files = {name: [*found.seen[name], digest] for name, digest in found.digests.items()}
     content = json.dumps({"format": _FORMAT, "root": os.fspath(root), "files": files})
-    aside = path.with_name(f".{uuid.uuid4().hex}")
     with suppress(OSError):  # a full disk costs the stamp, not the kernel
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with os.fdopen(descriptor, "w") as file:
-                file.write(content)
-            aside.replace(path)
-        except OSError:
-            aside.unlink(missing_ok=True)
-            raise
+        write_own(path, content.encode())

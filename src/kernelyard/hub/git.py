@@ -22,7 +22,7 @@ from kernelyard.hub.git_tree import Tree
 from kernelyard.hub.protocol import Publication, Published, PublishingHub, Revision, check_repo
 from kernelyard.hub.refs import Refs, check_ref
 from kernelyard.hub.static import LARGEST_DOCUMENT, copy_verified
-from kernelyard.hub.tree import BUILD, INDEX, Listing, TreeFile, place_of, without_kernel
+from kernelyard.hub.tree import BUILD, INDEX, Listing, TreeFile, head_of_tree, place_of
 from kernelyard.store import open_regular
 
 __all__ = ["GitHub"]
@@ -165,17 +165,7 @@ class GitHub(PublishingHub):
 
     def head(self, repo: str, branch: str) -> Revision | None:
         """Return what a branch is at; see :meth:`kernelyard.hub.protocol.PublishingHub.head`."""
-        try:
-            refs = self.refs(repo)
-        except MissingError:
-            return None
-        id_ = refs.branches.get(branch)
-        if id_ is None:
-            return None
-        try:
-            return self.read(refs, id_, branch)
-        except MissingError:
-            return without_kernel(repo, id_, branch)
+        return head_of_tree(self, repo, branch)
 
     def plan(self, publication: Publication) -> tuple[str, ...]:
         """Say what publishing would do; see :meth:`kernelyard.hub.protocol.PublishingHub.plan`."""

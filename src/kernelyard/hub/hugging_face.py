@@ -28,7 +28,7 @@ from kernelyard.hub.protocol import FILES_AT_ONCE, Publication, Published, Publi
 from kernelyard.hub.refs import RefChange, Refs, check_ref
 from kernelyard.hub.static import copy_verified
 from kernelyard.hub.transfer import trouble
-from kernelyard.hub.tree import BUILD, INDEX, YANKED, Listing, TreeFile, place_of, without_kernel
+from kernelyard.hub.tree import BUILD, INDEX, YANKED, Listing, TreeFile, head_of_tree, place_of
 
 __all__ = ["HuggingFaceHub"]
 
@@ -159,17 +159,7 @@ class HuggingFaceHub(PublishingHub):
 
     def head(self, repo: str, branch: str) -> Revision | None:
         """Return what a branch is at; see :meth:`kernelyard.hub.protocol.PublishingHub.head`."""
-        try:
-            refs = self.refs(repo)
-        except MissingError:
-            return None
-        id_ = refs.branches.get(branch)
-        if id_ is None:
-            return None
-        try:
-            return self.read(refs, id_, branch)
-        except MissingError:
-            return without_kernel(repo, id_, branch)
+        return head_of_tree(self, repo, branch)
 
     def plan(self, publication: Publication) -> tuple[str, ...]:
         """Say what publishing would do; see :meth:`kernelyard.hub.protocol.PublishingHub.plan`."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernelyard.errors import InputError, VerificationError
+from kernelyard.errors import InputError, MissingError, VerificationError
 from kernelyard.formats.digest import UNHASHED
 from kernelyard.formats.facts import Facts
 from kernelyard.formats.fields import Fields
@@ -16,10 +16,10 @@ from kernelyard.formats.metadata import Metadata
 from kernelyard.formats.paths import checked_path
 from kernelyard.formats.python_depends import PACKAGES
 from kernelyard.formats.variant import InvalidVariantName, VariantName
-from kernelyard.hub.protocol import Revision
+from kernelyard.hub.protocol import Hub, Revision
 from kernelyard.hub.refs import VERSION_BRANCH
 
-__all__ = ["BUILD", "INDEX", "YANKED", "Listing", "TreeFile", "blob_id", "place_of", "without_kernel"]
+__all__ = ["BUILD", "INDEX", "YANKED", "Listing", "TreeFile", "blob_id", "head_of_tree", "place_of"]
 
 #: The folder of the variants, and of the index.
 BUILD = "build"
@@ -207,10 +207,21 @@ def place_of(variant: str | None, entry: FileEntry) -> str:
     return entry.path if variant is None else f"{BUILD}/{variant}/{entry.path}"
 
 
-def without_kernel(repo: str, id_: str, branch: str) -> Revision:
-    """Return what a branch is at that has no kernel, as one is when it is made."""
-    version = int(branch[1:]) if VERSION_BRANCH.fullmatch(branch) else 0
-    return Revision(repo, id_, branch, Index(repo.partition("/")[2], version, "", ()))
+def head_of_tree(hub: Hub, repo: str, branch: str) -> Revision | None:
+    """Return what a branch is at, also one without a kernel; see :meth:`kernelyard.hub.protocol.PublishingHub.head`."""
+    try:
+        refs = hub.refs(repo)
+    except MissingError:
+        return None
+    id_ = refs.branches.get(branch)
+    if id_ is None:
+        return None
+    try:
+        return hub.read(refs, id_, branch)
+    except MissingError:
+        # As it is when it is made.
+        version = int(branch[1:]) if VERSION_BRANCH.fullmatch(branch) else 0
+        return Revision(repo, id_, branch, Index(repo.partition("/")[2], version, "", ()))
 
 
 def blob_id(content: bytes) -> str:

@@ -125,6 +125,32 @@ def test_releases_and_withdrawals_are_annotated_tags_with_a_message(
     git(repository, "fsck", "--strict")
 
 
+def test_who_publishes_next_makes_the_tag_that_a_killed_host_has_not(
+    hub: GitHub, built: Make, repository: Path
+) -> None:
+    one = hub.publish(built("one", large=False, release="1.0.0")).revision.id
+    git(repository, "update-ref", "-d", "refs/tags/v1.0.0")
+    assert hub.refs(REPO).tags == {}
+    two = built("two", large=False, release="1.1.0")
+    assert hub.plan(two)[-2:] == ("make tag v1.1.0", "make tag v1.0.0, which branch v1 should have")
+    assert hub.refs(REPO).tags == {}
+    done = hub.publish(two).revision.id
+    assert hub.refs(REPO).tags == {"v1.0.0": one, "v1.1.0": done}
+    assert hub.resolve(REPO, version="1.0.0").id == one
+    message = git(repository, "for-each-ref", "--format=%(taggername) %(contents)", "refs/tags/v1.0.0")
+    assert message.endswith(" Release 1.0.0")
+
+
+def test_a_release_whose_tag_is_missing_gets_it_when_it_is_published_again(
+    hub: GitHub, built: Make, repository: Path
+) -> None:
+    made = built("one", large=False, release="1.0.0")
+    one = hub.publish(made).revision.id
+    git(repository, "update-ref", "-d", "refs/tags/v1.0.0")
+    hub.publish(made)
+    assert hub.refs(REPO).tags == {"v1.0.0": one}
+
+
 def test_a_commit_says_who_made_it_also_where_git_does_not_know(
     hub: GitHub, built: Make, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

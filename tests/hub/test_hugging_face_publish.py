@@ -328,6 +328,18 @@ def test_a_file_that_changes_while_it_is_sent_is_not_published(hugging_face: Hub
     assert hub.resolve(REPO, version=1).id == first
 
 
+def test_who_publishes_next_makes_the_tag_that_the_one_before_has_not_got_to(hugging_face: Hub, make: Make) -> None:
+    hub = client(hugging_face)
+    one, two = make("one"), make("two")
+    first = hub.publish(replace(one, index=replace(one.index, release="1.0.0"))).revision.id
+    repo = hugging_face.repos[REPO]
+    del repo.tags["v1.0.0"]
+    made = replace(two, index=replace(two.index, release="1.1.0"))
+    assert "make tag v1.0.0, which branch v1 should have" in hub.plan(made)
+    second = hub.publish(made).revision.id
+    assert repo.tags == {"v1.0.0": first, "v1.1.0": second}
+
+
 def test_a_withdrawal_is_a_tag_with_the_reason(hugging_face: Hub, make: Make) -> None:
     hub = client(hugging_face)
     made = make("one")

@@ -1,7 +1,8 @@
 """Publishing to a git hub: one commit and the tag of a release, pushed in one step.
 
 First what is large goes to LFS, where nobody looks for it yet; then one push moves branch and tag together, from where
-this publication saw them. Whoever is killed in between leaves the previous state, and whoever comes second is told.
+this publication saw them. Whoever is killed in between leaves the previous state, and whoever comes second is told. A
+host that is killed itself may have moved the branch only; the next publication makes the tag.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import shutil
 import subprocess
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -89,6 +90,10 @@ def publish(hub: GitHub, publication: Publication) -> Published:
         message = publication.message or f"Release {publication.index.release}"
         there = work.told.tags.get(work.tag) if work.told is not None else None
         moves[f"refs/tags/{work.tag}"] = (there, _tag(mirror, work.tag, commit, message))
+    tags = {work.tag: commit} if work.tag is not None else {}
+    if (owed := work.changes.owed) is not None and work.at is not None:
+        tags[owed] = work.at
+        moves[f"refs/tags/{owed}"] = (None, _tag(mirror, owed, work.at, f"Release {owed.removeprefix('v')}"))
     large = [one for one in work.changes.additions if one.path in work.large]
     if large:
         # Whoever may not push, or comes second, is told before much is sent.
@@ -97,7 +102,7 @@ def publish(hub: GitHub, publication: Publication) -> Published:
     _push(hub, publication, moves)
     mirror.keep(commit)
     if not hub.is_local:
-        History(hub.place, repo).moved(Refs(repo, {branch: commit}, {work.tag: commit} if work.tag else {}))
+        History(hub.place, repo).moved(Refs(repo, {branch: commit}, tags))
     return Published(Revision(repo, commit, branch, publication.index, text), changed=True, sent=work.changes.sent)
 
 
@@ -115,6 +120,8 @@ def plan(hub: GitHub, publication: Publication) -> tuple[str, ...]:
         lines.append(f"commit to branch {publication.branch}, after {work.at[:12] if work.at else 'nothing'}")
     if work.tag is not None:
         lines.append(f"{'move' if work.moved else 'make'} tag {work.tag}")
+    if work.changes.owed is not None:
+        lines.append(f"make tag {work.changes.owed}, which branch {publication.branch} should have")
     return tuple(lines)
 
 
@@ -200,7 +207,7 @@ def _with_attributes(changes: Changes, tree: Tree, large: frozenset[str]) -> Cha
     content = attributes(lfs, stay.keys() - lfs)
     if has_content(tree.files.get(ATTRIBUTES), content):
         return changes
-    return Changes((*changes.additions, Addition(ATTRIBUTES, content)), changes.stale, changes.sent)
+    return replace(changes, additions=(*changes.additions, Addition(ATTRIBUTES, content)))
 
 
 def _make_repository(hub: GitHub, repo: str, branch: str) -> None:

@@ -65,6 +65,7 @@ class _Work:
         card: What the kernel's page shows, on the main branch.
         tag: Of the release, where it is not at this content yet.
         moved: Whether that tag has to be taken from another commit.
+        owed: The tag that the branch should have where it is now.
         sent: Bytes of the files that the hub does not have.
     """
 
@@ -77,6 +78,7 @@ class _Work:
     card: Addition | None
     tag: str | None
     moved: bool
+    owed: str | None
     sent: int
 
     @property
@@ -102,6 +104,9 @@ def publish(hub: HuggingFaceHub, publication: Publication) -> Published:
             api.create_repo(repo, repo_type="kernel", private=hub.private, exist_ok=True)
         if work.at is None and branch != _MAIN:
             api.create_branch(repo, repo_type="kernel", branch=branch, revision=work.start)
+        if work.owed is not None:
+            message = f"Release {work.owed.removeprefix('v')}"
+            api.create_tag(repo, repo_type="kernel", tag=work.owed, revision=work.at, tag_message=message)
         parent = work.at or work.start or api.repo_info(repo, repo_type="kernel", revision=branch).sha
         done, request = _commit(api, hub, publication, work, parent)
         if work.card is not None:
@@ -132,6 +137,8 @@ def plan(hub: HuggingFaceHub, publication: Publication) -> tuple[str, ...]:
         lines.append(f"commit to branch {_MAIN}: {work.card}")
     if work.tag is not None:
         lines.append(f"{'move' if work.moved else 'make'} tag {work.tag}")
+    if work.owed is not None:
+        lines.append(f"make tag {work.owed}, which branch {publication.branch} should have")
     return tuple(lines)
 
 
@@ -178,6 +185,7 @@ def _work(hub: HuggingFaceHub, publication: Publication) -> _Work:
         card=_card(hub, refs, publication),
         tag=tag,
         moved=moved,
+        owed=None if hub.create_pr else changes.owed,
         sent=changes.sent,
     )
 

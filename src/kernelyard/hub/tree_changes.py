@@ -57,11 +57,14 @@ class Changes:
         additions: Files that are new, or other ones than before.
         stale: Paths of files that go.
         sent: Bytes of what the branch does not have anywhere.
+        owed: The tag of the release that the branch is at, where it has none: a host that is stopped while it moves a
+            branch and makes a tag has moved the branch. Who publishes next makes it, or the release would be lost.
     """
 
     additions: tuple[Addition, ...]
     stale: tuple[str, ...]
     sent: int
+    owed: str | None = None
 
     def __bool__(self) -> bool:
         return bool(self.additions or self.stale)
@@ -96,7 +99,7 @@ def changes_to(
     known = {file.sha256 for file in present.values()}
     entries = {(one.entry.sha256, one.entry.size) for one in additions if one.entry is not None}
     sent = sum(size for digest, size in entries if digest not in known)
-    return Changes(tuple(additions), tuple(stale), sent)
+    return Changes(tuple(additions), tuple(stale), sent, _owed(publication, refs, previous))
 
 
 def check_places(publication: Publication) -> None:
@@ -202,6 +205,14 @@ def _previous(hub: Hub, refs: Refs | None, at: str | None, branch: str) -> Index
         return hub.read(refs, at, branch).index
     except MissingError:
         return None
+
+
+def _owed(publication: Publication, refs: Refs | None, previous: Index | None) -> str | None:
+    """Return the tag that the state before should have, unless it is the one that this publication makes."""
+    if refs is None or previous is None or previous.release in {None, publication.index.release}:
+        return None
+    tag = release_tag(str(previous.release))
+    return None if tag in refs.tags else tag
 
 
 def _missing(publication: Publication, present: Mapping[str, TreeFile], previous: Index | None) -> list[Addition]:

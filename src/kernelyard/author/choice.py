@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kernelyard.author.environment import PINNED_TORCH
 from kernelyard.build.availability import obstacles_here
@@ -16,6 +16,7 @@ from kernelyard.load.choice.choose import choose
 from kernelyard.load.choice.rules import Verdict, judge
 from kernelyard.load.system.description import System, Torch
 from kernelyard.project.sources import Project
+from kernelyard.records import record
 from kernelyard.toolchain.parts import PartSource, known_torch
 
 __all__ = ["Choice", "choose_variant", "is_at_hand", "judge_with", "torch_for"]
@@ -23,7 +24,7 @@ __all__ = ["Choice", "choose_variant", "is_at_hand", "judge_with", "torch_for"]
 _PINNED = Version(PINNED_TORCH.partition("==")[2])
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Choice:
     """What an author works on.
 
@@ -40,7 +41,7 @@ class Choice:
     obstacle: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Possible:
     """A variant that can be built here, judged by what its name tells."""
 

@@ -6,7 +6,6 @@ import logging
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +17,7 @@ from kernelyard.check import UnfitError, check_variant, gather
 from kernelyard.check.variant import CHECKS
 from kernelyard.errors import BuildError
 from kernelyard.publish import push_project
+from kernelyard.records import record
 from kernelyard.store import Store, writing
 from kernelyard.toolchain.parts import PartSource
 
@@ -38,7 +38,7 @@ _TOLERANCE = 0.503
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Step:
     """One line of the demonstration: what was done, how long it took, and how many bytes it is about."""
 
@@ -48,7 +48,7 @@ class Step:
     size: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Demo:
     """What the demonstration did.
 

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -20,6 +20,7 @@ from kernelyard.load.choice.device_code import newest_ptx
 from kernelyard.load.system.description import System, describe_system
 from kernelyard.load.system.document import FORMAT, system_to_json
 from kernelyard.load.system.packages import installed_packages
+from kernelyard.records import record
 from kernelyard.store import Store
 
 __all__ = ["Examination", "examine"]
@@ -51,7 +52,7 @@ _PROGRAMS = ("git", "git-lfs")
 _BUILD = ("requests", "pypi_simple")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Examination:
     """What was found.
 

@@ -14,12 +14,12 @@ import re
 import secrets
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.errors import InputError, Place
 from kernelyard.formats.tables import nearest
 from kernelyard.formats.variant import BACKENDS, Framework
+from kernelyard.records import record
 from kernelyard.store import writing
 
 __all__ = ["BACKENDS_OF", "NewProject", "init_project", "kernel_repo"]
@@ -56,7 +56,7 @@ _CONDITION = re.compile(r"@(?:if (?P<words>[a-z -]+)|end)@")
 _PLACEHOLDER = re.compile(r"@([a-z_]+)@")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class NewProject:
     """A project that was made.
 

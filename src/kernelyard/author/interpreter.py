@@ -7,12 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kernelyard.errors import InputError
 from kernelyard.load.system.description import System, describe_system, describe_torch
+from kernelyard.records import record
 
 __all__ = ["RECORD", "Interpreter", "find_interpreter"]
 
@@ -39,7 +40,7 @@ print(json.dumps({
 """
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Interpreter:
     """A Python with what is installed in it.
 

@@ -6,11 +6,11 @@ import json
 import os
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from kernelyard.errors import EnvironmentProblemError
+from kernelyard.records import record
 
 __all__ = ["Download", "download_text", "install", "to_install", "uninstall"]
 
@@ -18,7 +18,7 @@ __all__ = ["Download", "download_text", "install", "to_install", "uninstall"]
 _MISLEADING = ("PYTHONPATH", "PYTHONHOME", "PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_PYTHON")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Download:
     """A file that pip would install from.
 

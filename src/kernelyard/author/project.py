@@ -13,7 +13,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.build.alone import alone
@@ -36,6 +35,7 @@ from kernelyard.project.pip_files import pip_files
 from kernelyard.project.plan import VariantPlan, plan_variant
 from kernelyard.project.sources import Project, read_project
 from kernelyard.project.written_files import write_recorded
+from kernelyard.records import record
 from kernelyard.store import writing
 from kernelyard.toolchain.assemble import assemble
 from kernelyard.toolchain.parts import PartSource, TorchHeaders, known_cuda, known_torch
@@ -58,7 +58,7 @@ _WHERE_TORCH_IS = (
 _RELEASE = re.compile(r"\d+(\.\d+)*(\+.*)?", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class GeneratedProject:
     """A project that was generated.
 
@@ -79,7 +79,7 @@ class GeneratedProject:
     complete: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Target:
     """What the project is for.
 

@@ -7,13 +7,14 @@ import shutil
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.resources import files
 from pathlib import Path
 from typing import NoReturn
 
 from kernelyard.author.workplace import Workplace
 from kernelyard.errors import InputError, MissingError
+from kernelyard.records import record
 
 __all__ = ["SHELLS", "ShellStart", "detect_shell", "replace_process", "start_of"]
 
@@ -23,7 +24,7 @@ SHELLS = ("bash", "zsh", "fish")
 _SCRIPTS = Path(str(files("kernelyard.author") / "shells"))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ShellStart:
     """How a shell is started.
 

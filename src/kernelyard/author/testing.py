@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from shlex import quote
@@ -25,6 +24,7 @@ from kernelyard.errors import InputError, KernelyardError, MissingError, Place
 from kernelyard.formats.tables import nearest
 from kernelyard.hub.folder import FolderHub, FolderVariant
 from kernelyard.project.sources import Project, read_project
+from kernelyard.records import record
 from kernelyard.store import Store
 from kernelyard.toolchain.parts import PartSource
 
@@ -37,7 +37,7 @@ _NONE_FOUND = 5
 _TESTS = "tests"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class TestRun:
     """What came of the tests of one variant.
 
@@ -115,7 +115,7 @@ def run_tests(
         yield _tried(project, variant, base, options)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Options:
     arguments: tuple[str, ...]
     others: bool

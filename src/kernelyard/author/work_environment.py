@@ -12,7 +12,6 @@ import os
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
@@ -27,6 +26,7 @@ from kernelyard.errors import EnvironmentProblemError, MissingError, Place
 from kernelyard.formats.versions import Version
 from kernelyard.load.system.description import Torch, describe_torch
 from kernelyard.project.generate import MOVE_PROJECT
+from kernelyard.records import record
 from kernelyard.store import Store, writing
 
 __all__ = ["TEST_REQUIREMENTS", "WorkEnvironment", "provide_environment"]
@@ -42,7 +42,7 @@ _LAYOUT = 1
 _WITHOUT_SETUPTOOLS = (3, 12)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class WorkEnvironment:
     """A virtual environment that is whole.
 

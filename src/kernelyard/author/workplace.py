@@ -7,7 +7,6 @@ import os
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.author.choice import Choice, choose_variant
@@ -20,6 +19,7 @@ from kernelyard.formats.facts import Facts
 from kernelyard.formats.versions import Version
 from kernelyard.project.generate import MOVE_PROJECT
 from kernelyard.project.sources import Project, read_project
+from kernelyard.records import record
 from kernelyard.store import Store, writing
 from kernelyard.toolchain.host import find_tools
 from kernelyard.toolchain.local_cuda import find_toolkit
@@ -30,7 +30,7 @@ __all__ = ["Workplace", "build", "importable", "open_workplace", "requirements_o
 _logger = logging.getLogger("kernelyard.author")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Workplace:
     """What commands of an author run in.
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from difflib import unified_diff
 from itertools import islice, takewhile
 
 from kernelyard.binary.elf import DynamicSymbol, Elf, parse_elf
 from kernelyard.binary.fatbin import DeviceCode, parse_device_code
 from kernelyard.binary.image import ELF_MAGIC, BinaryError, Image
+from kernelyard.records import record
 
 __all__ = ["Names", "file_difference", "printable"]
 
@@ -33,7 +33,7 @@ _LINKERS = re.compile(r"\.(dyn(str|sym|amic)|(gnu\.)?hash|gnu\.version(_r)?|rela
 _WITHOUT_TEXTS = frozenset({".text", ".nv_fatbin", "__nv_relfatbin"})
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Names:
     """What the two files are called in sentences."""
 

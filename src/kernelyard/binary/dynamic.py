@@ -6,10 +6,10 @@ the libraries of the torch wheels were patched after linking, and their live str
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernelyard.binary.image import BinaryError
+from kernelyard.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,7 +71,7 @@ class StringTable:
         return self.raw(offset).decode("utf-8", "surrogateescape")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Dynamic:
     """The dynamic section.
 
@@ -91,7 +91,7 @@ class Dynamic:
         return None if offset is None else self.strings.text(offset)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Versions:
     """The symbol versions: what an index in ``.gnu.version`` means.
 

@@ -6,11 +6,11 @@ thousand names of a torch library :func:`exported_names` takes a quarter of that
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernelyard.binary import dynamic as tables
 from kernelyard.binary.image import BinaryError, Data, Image, map_file
+from kernelyard.records import record
 
 if TYPE_CHECKING:
     import mmap
@@ -36,7 +36,7 @@ FLAG_TEXTREL, FLAG_STATIC_TLS = 0x4, 0x10
 HIDDEN_VERSION = 0x8000
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class DynamicSymbol:
     """A name in the dynamic symbol table.
 
@@ -66,7 +66,7 @@ class DynamicSymbol:
     value: int
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Elf:
     """A shared object or executable as the dynamic linker sees it.
 

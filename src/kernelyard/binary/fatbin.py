@@ -33,10 +33,10 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernelyard.binary.image import ELF_MAGIC, SEGMENT_LOAD, BinaryError, Data, Image, map_file
+from kernelyard.records import record
 
 if TYPE_CHECKING:
     import mmap
@@ -60,7 +60,7 @@ ACCELERATED_V7 = 0x800
 """``EF_CUDA_ACCELERATORS`` in LLVM's ``ELF.h``, for cubins before CUDA 13."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class DeviceCode:
     """One piece of device code.
 
@@ -131,7 +131,7 @@ def parse_device_code(data: bytes | memoryview | mmap.mmap) -> tuple[DeviceCode,
     return tuple(_codes(content, found))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Entry:
     """An entry of a fatbin and where its header is."""
 
@@ -147,7 +147,7 @@ class _Entry:
     unpacked: int
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Fatbin:
     entries: tuple[_Entry, ...]
     relocatable: bool = False

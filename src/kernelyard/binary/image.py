@@ -10,10 +10,10 @@ import mmap
 import os
 import stat
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kernelyard.errors import InputError, Place
+from kernelyard.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ class BinaryError(InputError):
         return BinaryError(self.what, code=self.code, place=Place(str(path)))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Segment:
     """A program header: what the system maps or heeds when the file is loaded."""
 
@@ -57,7 +57,7 @@ class Segment:
     file_size: int
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Section:
     """A section header. Its name is looked up on demand, by :meth:`Image.section_name`."""
 
@@ -70,7 +70,7 @@ class Section:
     entry_size: int
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Layout:
     """The formats of the ELF structures for one class; the byte order is put before them."""
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from kernelyard.errors import BuildError, EnvironmentProblemError
 from kernelyard.formats.floor import DEFAULT_FLOOR
 from kernelyard.project.cmake_lists import MACHINE_FOLDER
 from kernelyard.project.generate import MOVE_PROJECT, write_files
+from kernelyard.records import record
 from kernelyard.store import Store, hash_file, writing
 from kernelyard.toolchain.host import Tools
 
@@ -91,7 +92,7 @@ class Processes:
                 process.terminate()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Workshop:
     """What the programs of one build share.
 

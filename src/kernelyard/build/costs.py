@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from kernelyard.records import record
 
 __all__ = ["Cost", "Costs"]
 
@@ -21,7 +22,7 @@ _DEVICE_S, _TORCH_S, _HOST_S = 30.0, 20.0, 2.0
 _MARGIN = 1.1
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Cost:
     """What compiling one source took.
 

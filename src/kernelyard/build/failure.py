@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.build.linker import UndefinedName, translated, undefined_names
@@ -13,6 +12,7 @@ from kernelyard.check.missing import missing_name
 from kernelyard.errors import BuildError, EnvironmentProblemError, KernelyardError, Place
 from kernelyard.formats.floor import DEFAULT_FLOOR
 from kernelyard.formats.variant import VariantName
+from kernelyard.records import record
 
 __all__ = ["explain_failure"]
 
@@ -32,7 +32,7 @@ _MOST_UNDEFINED = 8
 _LINKER_ERROR = re.compile(r"(?:undefined reference to|cannot find|multiple definition of|undefined symbol) ?(.*)")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _KnownCause:
     pattern: re.Pattern[str]
     hint: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from kernelyard import __version__
@@ -25,6 +25,7 @@ from kernelyard.hub.folder import FolderHub
 from kernelyard.project.generate import extension_name_files, write_files, write_project
 from kernelyard.project.plan import VariantPlan, plan_variant
 from kernelyard.project.sources import Project
+from kernelyard.records import record
 from kernelyard.toolchain.assemble import Toolchain, assemble
 from kernelyard.toolchain.parts import HOST, PartSource
 from kernelyard.toolchain.uses import parts_of, uses_of
@@ -41,7 +42,7 @@ ASIDE = "aside"
 _CACHED = "from-cache"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Group:
     """Variants that are about to be compiled, and all that is needed for it.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.build.git import repository_top
@@ -16,6 +15,7 @@ from kernelyard.errors import BuildError, Place
 from kernelyard.project.manifest_file import shown_path
 from kernelyard.project.plan import ObjectGroup, VariantPlan
 from kernelyard.project.sources import Project
+from kernelyard.records import record
 
 __all__ = ["refuse_machine", "refuse_reads"]
 
@@ -32,7 +32,7 @@ _NO_PATH = re.compile(r"-[DU]|-f\w+-prefix-map=")
 _COMMENT = re.compile(rb"/\*.*?\*/|//[^\n]*", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Suspect:
     pattern: re.Pattern[bytes]
     what: str

@@ -7,8 +7,9 @@ A container sees the memory of the whole machine in ``/proc/meminfo``; what stop
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from kernelyard.records import record
 
 __all__ = ["Limits"]
 
@@ -17,7 +18,7 @@ _KIB = 1024
 _UNLIMITED = 1 << 60
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Files:
     """What a controller's files are called: the limit, what is used, and the statistics that tell what can be freed."""
 
@@ -33,7 +34,7 @@ _MEMORY = {
 _PIDS = {1: _Files("pids.max", "pids.current"), 2: _Files("pids.max", "pids.current")}
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Limits:
     """Reads them, anew each time.
 

@@ -6,7 +6,8 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from kernelyard.records import record
 
 __all__ = ["WITHOUT_TRANSLATION", "UndefinedName", "translated", "undefined_names"]
 
@@ -19,7 +20,7 @@ _OBJECT = re.compile(r"^(?:\S+: )?(?P<object>[^:]+\.o)(?:: in function|:\(|:[^ ]
 _UNDEFINED = re.compile(r"(?:^|[ :])(?:(?P<file>[^ :]+):(?P<line>\d+): )?undefined reference to `(?P<name>[^']+)'")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class UndefinedName:
     """A name that a link failed over.
 

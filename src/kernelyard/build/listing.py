@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kernelyard.build.availability import obstacles_here
@@ -16,12 +15,13 @@ from kernelyard.formats.versions import Version
 from kernelyard.hub.folder import FolderHub, FolderVariant, list_files
 from kernelyard.project.plan import VariantPlan, plan_variant
 from kernelyard.project.sources import Project
+from kernelyard.records import record
 from kernelyard.toolchain.parts import HOST, PartSource
 
 __all__ = ["InBuild", "ListedVariant", "Reason", "list_variants", "reasons"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class InBuild:
     """What there is of a variant in ``build/``.
 
@@ -40,7 +40,7 @@ class InBuild:
         return self.fault or {True: "up to date", False: "outdated", None: "built elsewhere"}[self.current]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ListedVariant:
     """One variant of the matrix, or one in ``build/`` that the matrix does not have.
 
@@ -79,7 +79,7 @@ class ListedVariant:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Reason:
     """Why some variants are not built here.
 

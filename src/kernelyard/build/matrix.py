@@ -6,7 +6,7 @@ Some are built by default, all others when they are asked for (:mod:`kernelyard.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kernelyard.errors import InputError
 from kernelyard.formats.capability import known_toolkits
@@ -16,6 +16,7 @@ from kernelyard.formats.ranges import VersionRange
 from kernelyard.formats.variant import Framework, VariantName
 from kernelyard.formats.versions import Version
 from kernelyard.project.sources import Project
+from kernelyard.records import record
 from kernelyard.toolchain.matrix_rules import known_rules, team_rules
 from kernelyard.toolchain.parts import known_cuda, known_torch
 
@@ -33,7 +34,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class MatrixEntry:
     """One variant of the matrix.
 

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.build.alone import alone
@@ -28,6 +27,7 @@ from kernelyard.hub.folder import FolderHub, FolderVariant, hash_tree, hash_with
 from kernelyard.project.generate import MOVE_PROJECT
 from kernelyard.project.plan import plan_variant
 from kernelyard.project.sources import Project
+from kernelyard.records import record
 from kernelyard.store import writing
 from kernelyard.toolchain.parts import HOST
 
@@ -38,7 +38,7 @@ _logger = logging.getLogger("kernelyard.build")
 _AGAIN = "build it again, or copy it again from where it was built"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Merged:
     """A variant that has come into ``build/``.
 
@@ -53,7 +53,7 @@ class Merged:
     entry: VariantEntry
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class VerifiedVariant:
     """A variant whose files are those that the index and its metadata name.
 

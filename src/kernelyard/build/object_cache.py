@@ -19,8 +19,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from kernelyard.records import record
 
 __all__ = ["CacheUse", "ObjectCache", "object_cache"]
 
@@ -40,7 +41,7 @@ _UNTIL_WE_END = 'exec {fd}<&0; {{ read -r _ <&{fd}; kill -9 $$; }} & exec "$0" <
 _LONGEST = 100
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class CacheUse:
     """How often a cache had what was asked for: whole objects, and of CUDA sources the code for each architecture."""
 

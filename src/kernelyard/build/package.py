@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from kernelyard.build.identity import source_digest
@@ -23,6 +23,7 @@ from kernelyard.project.generate import MOVE_PROJECT, render_ops
 from kernelyard.project.manifest_file import shown_path
 from kernelyard.project.plan import VariantPlan
 from kernelyard.project.sources import Project
+from kernelyard.records import record
 from kernelyard.store import writing
 from kernelyard.toolchain.assemble import Toolchain
 from kernelyard.toolchain.floor import forbidden_archive_members
@@ -33,7 +34,7 @@ __all__ = ["CHANGED_MEANWHILE", "Build", "changed_meanwhile", "package_variant",
 CHANGED_MEANWHILE = "KY419"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Build:
     """One variant that has been compiled, before it is packaged.
 

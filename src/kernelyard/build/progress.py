@@ -6,16 +6,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from kernelyard.build.costs import Costs
+from kernelyard.records import record
 
 __all__ = ["Progress", "Running", "Snapshot", "Work", "log_snapshot"]
 
 _logger = logging.getLogger("kernelyard.build")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Running:
     """A source that is being compiled.
 
@@ -33,7 +33,7 @@ class Running:
         return time.monotonic() - self.since
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Snapshot:
     """A build at one moment.
 
@@ -52,7 +52,7 @@ class Snapshot:
     seconds_left: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Work:
     """What compiling some objects came to.
 

@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from kernelyard.build.alone import alone
@@ -31,6 +31,7 @@ from kernelyard.formats.index import VariantEntry
 from kernelyard.project.generate import MOVE_PROJECT
 from kernelyard.project.plan import VariantPlan
 from kernelyard.project.sources import Project, read_project
+from kernelyard.records import record
 from kernelyard.store import writing
 from kernelyard.toolchain.parts import PartSource
 
@@ -42,7 +43,7 @@ _logger = logging.getLogger("kernelyard.build")
 _ODD = (";", '"', "\\", ",", ">", "<", "%", "${", "$<", "$(", "|")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class BuiltVariant:
     """A variant that was built and passed all checks.
 

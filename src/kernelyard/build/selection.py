@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from kernelyard.build.matrix import MatrixEntry, default_names, serves_torch
@@ -14,12 +13,13 @@ from kernelyard.formats.ranges import VersionRange
 from kernelyard.formats.tables import nearest
 from kernelyard.formats.versions import Version
 from kernelyard.load.system.description import System, describe_system
+from kernelyard.records import record
 from kernelyard.toolchain.matrix_rules import known_rules
 
 __all__ = ["Selection", "matching", "select"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Selection:
     """What is asked for of the matrix. Of each kind nothing stands for all; what is given of several has to be met.
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from kernelyard.build.matrix import MatrixEntry
 from kernelyard.errors import InputError
 from kernelyard.formats.variant import VariantName
+from kernelyard.records import record
 
 __all__ = ["Shard", "partition"]
 
@@ -27,7 +27,7 @@ _WORTH_IT = 0.85
 _Unit = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Shard:
     """One part of a build: the ``number``-th of ``count``, counted from 1."""
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernelyard.build.git import ask_git
+from kernelyard.records import record
 
 __all__ = ["SourceState", "source_state"]
 
@@ -27,7 +28,7 @@ _SHA1_LENGTH = 40
 _MOST_LINKS = 40
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class SourceState:
     """Where sources stand.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
 
 from kernelyard.build.matrix import MatrixEntry
 from kernelyard.errors import InputError
@@ -12,6 +11,7 @@ from kernelyard.formats.facts import Facts
 from kernelyard.load.choice.choose import choose
 from kernelyard.load.choice.rules import Verdict
 from kernelyard.load.system.description import System, describe_system
+from kernelyard.records import record
 from kernelyard.toolchain.local_cuda import found_toolkits
 from kernelyard.toolchain.parts import known_cuda
 
@@ -20,7 +20,7 @@ __all__ = ["can_be_fetched", "capabilities_here", "variant_for"]
 _logger = logging.getLogger("kernelyard.build")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Candidate:
     """A variant that is not built yet, judged by what its name tells."""
 

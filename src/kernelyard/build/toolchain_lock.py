@@ -6,7 +6,6 @@ import logging
 import shlex
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard import __version__
@@ -20,6 +19,7 @@ from kernelyard.formats.versions import Version
 from kernelyard.project.generate import MOVE_PROJECT
 from kernelyard.project.plan import VariantPlan, plan_variant
 from kernelyard.project.sources import Project, read_project
+from kernelyard.records import record
 from kernelyard.store import open_regular, writing
 from kernelyard.toolchain.assemble import Toolchain, assemble
 from kernelyard.toolchain.locked import UPDATE
@@ -56,7 +56,7 @@ _MOST_BYTES = 64 << 20
 _ANEW = "move it away, and restore it from version control, or make it anew with `kernelyard toolchain lock`"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Change:
     """How two locks differ in one thing.
 

@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from kernelyard.build.selection import Selection
 from kernelyard.build.toolchain_lock import read_lock
 from kernelyard.formats.variant import VariantName
 from kernelyard.project.sources import read_project
+from kernelyard.records import record
 from kernelyard.store import writing
 from kernelyard.toolchain.parts import HOST, PartSource
 
@@ -26,7 +26,7 @@ _BLOCK = re.compile(r"^# <objects>\n(.*?)^# </objects>\n", re.MULTILINE | re.DOT
 _PLACE = re.compile(r"@([a-z]+)@")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class WorkflowOptions:
     """How the machines build.
 

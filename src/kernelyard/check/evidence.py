@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.binary import DeviceCode, Elf, read_device_code, read_elf
@@ -11,11 +10,12 @@ from kernelyard.errors import MissingError, Place
 from kernelyard.formats.metadata import Metadata
 from kernelyard.formats.variant import VariantName
 from kernelyard.hub.folder import hash_tree
+from kernelyard.records import record
 
 __all__ = ["Evidence", "Finding", "Library", "gather"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Finding:
     """Something that makes a build unfit.
 
@@ -36,7 +36,7 @@ class Finding:
         return f"{self.where}: {self.what} [{self.code}]{hint}"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Library:
     """One shared library of a variant: its path inside, what its ELF headers say, and its device code."""
 
@@ -45,7 +45,7 @@ class Library:
     device_code: tuple[DeviceCode, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Evidence:
     """A variant's folder.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
+from kernelyard.records import record
 from kernelyard.toolchain.torch_exports import load_exports, releases_with
 from kernelyard.toolchain.torch_names import is_torch, is_torch_cxx
 from kernelyard.toolchain.torch_stubs import torch_libraries
@@ -24,7 +24,7 @@ _TVM_FFI = ("TVMFFI", "_ZN3tvm3ffi", "_ZNK3tvm3ffi", "_ZTIN3tvm3ffi", "_ZTVN3tvm
 _FIRST_CXX11 = {"x86_64": Version("2.7"), "aarch64": Version("2.6")}
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class VariantTorch:
     """The torch that a variant is for, or the oldest one, as far as a table knows it.
 

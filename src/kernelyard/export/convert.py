@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from kernelyard.load.stored.fetch import fetch_variant
 from kernelyard.load.stored.verified import VerifiedTree, verify_folder
 from kernelyard.load.system.description import System
 from kernelyard.load.trust.checks import check_evidence, check_variant
+from kernelyard.records import record
 
 __all__ = ["Converted", "LeftOut", "Wheels", "convert", "selected", "this_machines"]
 
@@ -27,7 +27,7 @@ _logger = logging.getLogger("kernelyard.export")
 _LONGEST = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Converted:
     """A variant, and its wheel."""
 
@@ -35,7 +35,7 @@ class Converted:
     wheel: Wheel
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class LeftOut:
     """A variant that no wheel can be made of (KY803), and why."""
 
@@ -43,7 +43,7 @@ class LeftOut:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Wheels:
     """What came of converting a revision.
 

@@ -13,7 +13,6 @@ import tarfile
 import tempfile
 import uuid
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -28,6 +27,7 @@ from kernelyard.load.stored.verified import content_key, verify_fetched
 from kernelyard.lock.download import Downloaded, Progress, download
 from kernelyard.lock.stored import locked_entry
 from kernelyard.lock.targets import Target
+from kernelyard.records import record
 from kernelyard.store import Store, hash_file, writing
 
 __all__ = ["Imported", "export_layer", "import_layer", "is_layer"]
@@ -36,7 +36,7 @@ _ENTRY = re.compile(r"(?P<kind>variants|indexes)/(?P<key>[0-9a-f]{64})/(?P<path>
 _NO_FACTS = Facts("", None, None, "", None, "", "")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Imported:
     """What was in a bundle.
 

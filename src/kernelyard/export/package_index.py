@@ -11,7 +11,6 @@ import re
 import uuid
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from email.parser import BytesParser
 from hashlib import sha256
 from html import escape
@@ -20,6 +19,7 @@ from urllib.parse import quote
 
 from kernelyard.errors import InputError, Place
 from kernelyard.lock.written import one_at_a_time
+from kernelyard.records import record
 from kernelyard.store import hash_file, writing
 
 __all__ = ["index_folder", "write_index"]
@@ -27,7 +27,7 @@ __all__ = ["index_folder", "write_index"]
 _SIMPLE = "simple"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _File:
     name: str
     sha256: str

@@ -6,7 +6,6 @@ https://packaging.python.org/en/latest/specifications/platform-compatibility-tag
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from kernelyard.check import Evidence
 from kernelyard.check.facts import found_facts
@@ -16,6 +15,7 @@ from kernelyard.formats.facts import Facts
 from kernelyard.formats.floor import DEFAULT_FLOOR, FLOORS
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
+from kernelyard.records import record
 from kernelyard.toolchain.floor import load_floor
 
 __all__ = ["Tags", "tags_of"]
@@ -27,7 +27,7 @@ _MACHINES = {"darwin": {"aarch64": "arm64"}, "windows": {"x86_64": "amd64", "aar
 _FIRST_MACOS = (11, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Tags:
     """The three tags in a wheel's name: ``cp39``, ``abi3``, ``manylinux_2_28_x86_64``."""
 

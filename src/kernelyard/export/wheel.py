@@ -9,7 +9,7 @@ import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -27,6 +27,7 @@ from kernelyard.formats.metadata import Metadata
 from kernelyard.formats.variant import InvalidVariantName, VariantName
 from kernelyard.load.stored.fetch import metadata_of
 from kernelyard.load.stored.verified import VerifiedTree, package_root
+from kernelyard.records import record
 from kernelyard.store import hash_file, open_regular, writing
 
 __all__ = ["INFORMATION", "LICENCE", "Origin", "Wheel", "distribution_name", "licence_files", "wheel_of"]
@@ -41,7 +42,7 @@ _DISTRIBUTION = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII
 _TAKEN = frozenset({"kernelyard", "kernels", "numpy", "torch", "triton", "tvm_ffi"})
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Origin:
     """Where the variant of a wheel comes from.
 
@@ -61,7 +62,7 @@ class Origin:
         return f"{self.repo or 'a folder'}, {f'release {self.release}, ' if self.release else ''}`{self.revision}`"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Wheel:
     """A wheel that was written.
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kernelyard.formats.versions import Version
+from kernelyard.records import record
 
 __all__ = [
     "ROCM_ARCHITECTURES",
@@ -139,7 +140,7 @@ class Capability:
         return self.machine + ("+PTX" if self.ptx else "")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Choice:
     """What a section is compiled for.
 

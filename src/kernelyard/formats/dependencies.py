@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -13,6 +13,7 @@ from kernelyard.formats.fields import Fields
 from kernelyard.formats.tables import Table
 from kernelyard.formats.variant import BACKENDS
 from kernelyard.formats.wanted import Wanted
+from kernelyard.records import record
 
 __all__ = ["INCLUDE", "MAIN", "Dependency", "merged", "read_dependencies", "read_groups"]
 
@@ -26,7 +27,7 @@ _GROUP = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
 _CREDENTIALS = re.compile(r"[A-Za-z0-9+.-]+://[^/@]*@", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Dependency:
     """A kernel that a project declares.
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from kernelyard.formats.fields import Fields
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
+from kernelyard.records import record
 
 __all__ = ["DeviceImage", "Facts"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class DeviceImage:
     """Device code found in the binary.
 
@@ -39,7 +40,7 @@ class DeviceImage:
         return cls(kind, fields.required("capability", str), fields.parsed("ptx-isa", Version))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Facts:
     """What a variant is and what it needs. None is "not known", for variants that were built elsewhere.
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
+
+from kernelyard.records import record
 
 __all__ = ["DEFAULT_FLOOR", "FLOORS", "Floor", "FloorSymbol", "SymbolKind", "parse_floor"]
 
@@ -26,7 +27,7 @@ FLOORS = (DEFAULT_FLOOR, "manylinux_2_34")
 _KINDS: Mapping[str, SymbolKind] = {"f": "func", "o": "object", "t": "tls"}
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class FloorSymbol:
     """One symbol that a library of the floor offers.
 
@@ -45,7 +46,7 @@ class FloorSymbol:
     linkable: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Floor:
     """The oldest system that a build promises to run on.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
@@ -12,6 +11,7 @@ from kernelyard.formats.digest import tree_digest
 from kernelyard.formats.facts import Facts
 from kernelyard.formats.fields import Fields, canonical_json, parse_json_object
 from kernelyard.formats.paths import checked_path
+from kernelyard.records import record
 
 __all__ = ["CODE", "FORMAT", "FileEntry", "Index", "VariantEntry", "revision_id"]
 
@@ -21,7 +21,7 @@ FORMAT = 1
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class FileEntry:
     """One file of a variant: relative POSIX path, size in bytes, sha256 in hexadecimal."""
 
@@ -30,7 +30,7 @@ class FileEntry:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class VariantEntry:
     """One variant: its name, its unique id, its files (with ``metadata.json``) and what is known of it."""
 
@@ -50,7 +50,7 @@ class VariantEntry:
         return sum(file.size for file in self.files)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Index:
     """All variants of one revision of a kernel.
 

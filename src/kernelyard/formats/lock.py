@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from kernelyard.errors import InputError, MissingError, Place
@@ -18,6 +18,7 @@ from kernelyard.formats.fields import Fields, parse_json_object
 from kernelyard.formats.index import FileEntry
 from kernelyard.formats.paths import checked_path
 from kernelyard.formats.wanted import Wanted
+from kernelyard.records import record
 
 __all__ = ["FORMAT", "LOCK_FILE", "KernelLock", "LockedKernel", "Need", "is_historic"]
 
@@ -34,7 +35,7 @@ _CONFLICT = re.compile(rb"^(?:<{7}|>{7}|\|{7})(?: |\r?$)", re.MULTILINE)
 _NAME_DIGITS = 12
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Need:
     """A kernel that another one needs, from ``kernel-depends`` of its ``metadata.json``.
 
@@ -56,7 +57,7 @@ class Need:
         return f"{self.repo} revision {self.wanted.revision}"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class LockedKernel:
     """One revision of a kernel.
 
@@ -178,7 +179,7 @@ class LockedKernel:
         return kernel
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class KernelLock:
     """All kernels of a project.
 

@@ -11,11 +11,12 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from kernelyard.errors import InputError, Place
 from kernelyard.formats.fields import Fields
+from kernelyard.records import record
 
 __all__ = ["HISTORIC_FORMATS", "HistoricFormat", "Pin", "git_lfs_concat", "read_historic", "write_historic"]
 
@@ -28,7 +29,7 @@ _HASH = re.compile(r"sha256-([0-9a-f]{64})", re.ASCII)
 _HASH_TYPE = "git_lfs_concat"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Pin:
     """One entry.
 

@@ -6,11 +6,12 @@ It is read by :func:`kernelyard.formats.editions.read_manifest`. Manifests are e
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from kernelyard.formats.tables import Problem
 from kernelyard.formats.variant import Framework, VariantName
 from kernelyard.formats.versions import Version
+from kernelyard.records import record
 
 __all__ = [
     "BackendSettings",
@@ -26,7 +27,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class KernelDependency:
     """Another kernel that this one loads: exactly one of ``version`` and ``revision`` is set."""
 
@@ -35,7 +36,7 @@ class KernelDependency:
     revision: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class BackendSettings:
     """``[general.<backend>]``: bounds of the toolkit (CUDA) and what only this backend depends on."""
 
@@ -45,7 +46,7 @@ class BackendSettings:
     kernel_depends: tuple[KernelDependency, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class General:
     """``[general]``. The licence is empty where a file of an edition before 4 names none."""
 
@@ -67,7 +68,7 @@ class General:
         return self.name.replace("-", "_")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class TorchSettings:
     """``[torch]``: an extension that is compiled against torch.
 
@@ -83,7 +84,7 @@ class TorchSettings:
     cxx_flags: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class TorchNoarch:
     """``[torch-noarch]``: nothing is compiled."""
 
@@ -92,7 +93,7 @@ class TorchNoarch:
     rocm_archs: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class TvmFfiSettings:
     """``[tvm-ffi]``: an extension that is compiled against tvm-ffi."""
 
@@ -102,7 +103,7 @@ class TvmFfiSettings:
     cxx_flags: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class When:
     """The variants that a section is for: everything that is not None has to be true. An extension of Kernelyard.
 
@@ -126,7 +127,7 @@ class When:
         return self.cuda is None or (toolkit is not None and SpecifierSet(self.cuda).contains(str(toolkit)))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Generate:
     """A step that writes sources before they are compiled. An extension of Kernelyard.
 
@@ -141,7 +142,7 @@ class Generate:
     inputs: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class KernelSection:
     """``[kernel.<name>]``: sources that are compiled for one backend with the same flags.
 
@@ -167,7 +168,7 @@ class KernelSection:
     link: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Manifest:
     """The whole file; exactly one framework table is set.
 

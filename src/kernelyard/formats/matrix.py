@@ -6,13 +6,13 @@ All have one format. A later one adds to an earlier one, or narrows it. Specific
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 from kernelyard.formats.editions import parse_toml
 from kernelyard.formats.ranges import VersionRange
 from kernelyard.formats.tables import Problems, Table
 from kernelyard.formats.versions import Version
+from kernelyard.records import record
 
 __all__ = ["MatrixRules", "Narrowing", "PlatformRule", "ToolkitRule", "TorchRule", "matrix_rules", "read_matrix_rules"]
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 _BOUND_HINT = 'for example ">=2.13", "13.0" or ">=2.11,<2.14"'
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class TorchRule:
     """What is to know of one version of torch.
 
@@ -35,7 +35,7 @@ class TorchRule:
     default: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ToolkitRule:
     """What is to know of one CUDA toolkit.
 
@@ -48,7 +48,7 @@ class ToolkitRule:
     default: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class PlatformRule:
     """What is to know of one platform.
 
@@ -59,7 +59,7 @@ class PlatformRule:
     cuda_from: Version | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Narrowing:
     """What one file leaves of the matrix. Of each kind, None leaves all.
 
@@ -76,7 +76,7 @@ class Narrowing:
     platforms: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class MatrixRules:
     """What one file says, or several that were laid over each other.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from kernelyard.formats.digest import base64_of_hex, hex_of_base64
@@ -16,6 +16,7 @@ from kernelyard.formats.facts import Facts
 from kernelyard.formats.fields import Fields, parse_json_object
 from kernelyard.formats.paths import checked_path
 from kernelyard.formats.variant import BACKENDS
+from kernelyard.records import record
 
 __all__ = ["CODE", "Making", "Metadata"]
 
@@ -25,7 +26,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _HEX_LENGTH = {"sha256": 64, "sha512": 128}
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Making:
     """How a variant was made, as its maker says.
 
@@ -70,7 +71,7 @@ class Making:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Metadata:
     """What a variant says of itself.
 

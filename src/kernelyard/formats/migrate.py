@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from kernelyard.errors import InputError, KernelyardError, Place
@@ -14,11 +14,12 @@ from kernelyard.formats.manifest import Manifest, TorchNoarch
 from kernelyard.formats.tables import ManifestError, Problems
 from kernelyard.formats.toml_edit import TomlText
 from kernelyard.formats.toml_places import KeyPath
+from kernelyard.records import record
 
 __all__ = ["Migration", "migrate_manifest"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Migration:
     """A manifest before and after.
 

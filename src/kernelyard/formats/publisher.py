@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from kernelyard.formats.facts import Facts
 from kernelyard.formats.tables import Table
+from kernelyard.records import record
 
 __all__ = ["Word", "unused_words", "with_words", "words_of"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Word:
     """What is said of the variants whose whole name matches a pattern.
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from kernelyard.formats.versions import Version
+from kernelyard.records import record
 
 __all__ = ["InvalidRange", "VersionRange"]
 
@@ -27,7 +27,7 @@ class InvalidRange(ValueError):  # noqa: N818 - like the other Invalid... of thi
     """A text is not a range of versions."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class VersionRange:
     """Versions that meet all of some conditions.
 

@@ -5,19 +5,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kernelyard.formats.floor import FLOORS
 from kernelyard.formats.matrix import MatrixRules, matrix_rules
 from kernelyard.formats.policy import SETTINGS, Policy, policy_of
 from kernelyard.formats.publisher import Word, words_of
 from kernelyard.formats.tables import Problems, Table
 from kernelyard.formats.toml_document import parse_toml
+from kernelyard.records import record
 
 __all__ = ["Settings", "read_settings"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Settings:
     """What a project sets.
 

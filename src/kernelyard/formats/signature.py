@@ -10,13 +10,14 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
 from kernelyard.errors import EnvironmentProblemError
 from kernelyard.formats.fields import canonical_json, parse_json_object
 from kernelyard.formats.index import Index
+from kernelyard.records import record
 
 __all__ = [
     "CODE",
@@ -37,7 +38,7 @@ _ENDORSEMENT = b"kernelyard key endorsement 1\n"
 _LONGEST_CHAIN = 16
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class PublicKey:
     """A key that signatures are verified with: 32 bytes, written as ``ed25519:`` and base64."""
 
@@ -76,7 +77,7 @@ class PublicKey:
         return True
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class SigningKey:
     """A key that signs.
 
@@ -147,7 +148,7 @@ class SigningKey:
         return cls(seed, endorsements)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class SignatureVerdict:
     """What the signatures of a document come to.
 

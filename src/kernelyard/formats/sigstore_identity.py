@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kernelyard.errors import InputError
+from kernelyard.records import record
 
 __all__ = ["GITHUB_ACTIONS", "KERNELS_COMMUNITY", "Identity"]
 
@@ -12,7 +11,7 @@ GITHUB_ACTIONS = "https://token.actions.githubusercontent.com"
 _COMMUNITY = "https://github.com/huggingface/kernels-community"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Identity:
     """Who may sign. The issuer and all that is given besides must be what the certificate says.
 

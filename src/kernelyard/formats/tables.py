@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from kernelyard.errors import InputError, Place
 from kernelyard.formats.toml_places import KeyPath, find_places
+from kernelyard.records import record
 
 __all__ = ["ManifestError", "Problem", "Problems", "Severity", "Table", "nearest", "written_key"]
 
@@ -20,7 +21,7 @@ _LONGEST_SHOWN = 60
 _NAMES = {str: "a string", int: "an integer", bool: "a boolean", list: "a list", dict: "a table", float: "a float"}
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Problem:
     """One finding in a manifest: its code, what is wrong, the next step, the key it concerns, and how grave it is."""
 

@@ -8,10 +8,10 @@ behind the tables below it.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernelyard.formats.toml_places import KeyPath, written_keys
+from kernelyard.records import record
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["TomlText"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Pair:
     """One ``key = value``: where it is, the last part of its key, and its value."""
 

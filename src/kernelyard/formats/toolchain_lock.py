@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Literal, get_args
 
@@ -17,6 +16,7 @@ from kernelyard.formats.floor import DEFAULT_FLOOR, FLOORS
 from kernelyard.formats.paths import checked_path
 from kernelyard.formats.variant import InvalidVariantName, VariantName
 from kernelyard.formats.versions import Version
+from kernelyard.records import record
 
 __all__ = [
     "CODE",
@@ -47,7 +47,7 @@ _BACKENDS = ("cpu", "cuda")
 _CONFLICT = re.compile(rb"^(?:<{7}|>{7}|\|{7})(?: |\r?$)", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Ingredient:
     """An archive that files of a part were taken from.
 
@@ -121,7 +121,7 @@ class Ingredient:
 _ARCHIVE = ("kind", "name", "version", "sha256", "size", "record", "trust")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class LockedPart:
     """A part: the file names of the archives that it was taken from, and the digest of its tree."""
 
@@ -129,7 +129,7 @@ class LockedPart:
     tree: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Use:
     """One thing that a variant is built with.
 
@@ -144,7 +144,7 @@ class Use:
     part: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Request:
     """What a variant asks a toolchain for.
 
@@ -170,7 +170,7 @@ class Request:
 _REQUEST = ("backend", "cuda", "floor", "torch", "stable-abi", "libraries", "linked")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class LockedVariant:
     """A variant: what it asks for, and what it got, by role: ``compiler``, ``cuda``, ``torch``, ``floor``, ..."""
 
@@ -181,7 +181,7 @@ class LockedVariant:
 _LOCK = ("archives", "format", "kernelyard", "parts", "platform", "selection", "templates", "variants")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ToolchainLock:
     """All that some variants are built with.
 

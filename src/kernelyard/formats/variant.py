@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 from kernelyard.formats.versions import Version
+from kernelyard.records import record
 
 __all__ = ["BACKENDS", "Backend", "Framework", "InvalidVariantName", "VariantName"]
 
@@ -32,7 +32,7 @@ class InvalidVariantName(ValueError):  # noqa: N818 - after packaging's InvalidW
     """A text is not the name of a variant."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class VariantName:
     """One build of a kernel, for one framework version, backend version, CPU and operating system.
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 
 from kernelyard.errors import InputError
+from kernelyard.records import record
 
 __all__ = ["InvalidRelease", "Wanted", "newest_first", "release_of", "release_tag"]
 
@@ -32,7 +32,7 @@ class InvalidRelease(ValueError):  # noqa: N818 - named like packaging.version.I
     """A text is not the number of a release."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Wanted:
     """What is asked for; exactly one of the first three is set.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from kernelyard.hub.publish import ASIDE, locked_refs, read_refs
 from kernelyard.hub.refs import Refs
 from kernelyard.hub.static import DirectoryReader, StaticHub
 from kernelyard.hub.verify import kernels_in, revisions_in
+from kernelyard.records import record
 from kernelyard.store import writing
 
 __all__ = ["DAY_S", "GRACE_S", "Cleaned", "clean_hub"]
@@ -23,7 +23,7 @@ DAY_S = 24 * 3600
 GRACE_S = 7 * DAY_S
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Cleaned:
     """What was removed, or would be: how many revisions, contents and half-made files, and their bytes."""
 

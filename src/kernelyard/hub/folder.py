@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -20,12 +20,13 @@ from kernelyard.formats.wanted import Wanted
 from kernelyard.hub.protocol import Hub, Revision, check_repo
 from kernelyard.hub.refs import Refs
 from kernelyard.hub.static import DirectoryReader, copy_verified
+from kernelyard.records import record
 from kernelyard.store import hash_files, open_regular
 
 __all__ = ["BrokenVariant", "FolderHub", "FolderVariant", "hash_tree", "hash_with", "list_files"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class FolderVariant:
     """A variant's directory with a readable ``metadata.json``. Its files have not been hashed yet.
 
@@ -49,7 +50,7 @@ class FolderVariant:
         return VariantEntry(self.name, self.metadata.id, files, self.facts)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class BrokenVariant:
     """A directory that has the name of a variant but cannot be used, and why: a full sentence."""
 

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -24,6 +24,7 @@ from kernelyard.hub.offline import offline_variable
 from kernelyard.hub.protocol import check_repo
 from kernelyard.hub.refs import Refs
 from kernelyard.hub.tree import YANKED
+from kernelyard.records import record
 from kernelyard.store import Store
 
 __all__ = ["REMOTE", "SCHEMES", "GitPlace", "RemoteRefs", "said_by_git", "told"]
@@ -65,7 +66,7 @@ _REFUSED = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class RemoteRefs:
     """What a repository told of its branches and tags.
 
@@ -78,7 +79,7 @@ class RemoteRefs:
     tags: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class GitPlace:
     """A place of repositories.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from kernelyard.errors import (
@@ -27,6 +27,7 @@ from kernelyard.hub.memory import Memory
 from kernelyard.hub.own_file import read_own, write_own
 from kernelyard.hub.refs import VERSION_BRANCH, RefChange, Refs
 from kernelyard.hub.tree import YANKED
+from kernelyard.records import record
 from kernelyard.store import Store
 
 __all__ = ["History"]
@@ -35,7 +36,7 @@ _MEMBERS = ("branches", "tags")
 _logger = logging.getLogger("kernelyard.hub")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class History:
     """The history of one repository, as far as it was asked for.
 

@@ -15,7 +15,6 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.errors import EnvironmentProblemError, MissingError, Place, VerificationError
@@ -26,6 +25,7 @@ from kernelyard.hub.git_program import read_blobs, run_git
 from kernelyard.hub.git_tree import LARGEST_PLAIN, LARGEST_POINTER, Tree, pointer, read_pointer
 from kernelyard.hub.static import copy_verified
 from kernelyard.hub.tree import TreeFile
+from kernelyard.records import record
 from kernelyard.store import Store, hash_file, open_regular, writing
 
 __all__ = ["Mirror", "aside", "changing", "init_repository", "large_path"]
@@ -38,7 +38,7 @@ _WRONG = ("invalid hash", "expected OID", "Expected OID")
 _GONE = ("remote missing object", "Object does not exist", "object not found", "[404]")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Mirror:
     """The copy of one repository.
 

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -40,6 +40,7 @@ from kernelyard.hub.tree_changes import (
     release_to_withdraw,
     title_of,
 )
+from kernelyard.records import record
 from kernelyard.store import open_regular, writing
 
 __all__ = ["plan", "publish", "yank"]
@@ -52,7 +53,7 @@ _NOBODY = ("Kernelyard", "kernelyard@localhost")
 _GONE = "0" * 40
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Work:
     """What there is to do.
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.formats.index import FileEntry
 from kernelyard.hub.tree import BUILD, TreeFile
+from kernelyard.records import record
 
 __all__ = ["ATTRIBUTES", "LARGEST_PLAIN", "LARGEST_POINTER", "Tree", "attributes", "in_lfs", "pointer", "read_pointer"]
 
@@ -28,7 +28,7 @@ _LOOKED_AT = 8000
 _SPECIAL = re.compile(r"([\\*?\[\]])")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Tree:
     """What a commit holds.
 

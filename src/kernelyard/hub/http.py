@@ -8,7 +8,6 @@ import urllib.request
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from http.client import HTTPMessage
 from typing import IO, Any
@@ -17,6 +16,7 @@ from urllib.parse import quote, unquote, urlsplit
 from kernelyard.errors import InputError
 from kernelyard.hub.static import Answer
 from kernelyard.hub.transfer import Patience, Transfer
+from kernelyard.records import record
 
 __all__ = ["Address", "HttpReader", "SafeRedirects", "authorize", "without_password"]
 
@@ -32,7 +32,7 @@ _PATH = "/%:@!$&'()*+,;=~"
 PATIENCE = Patience()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Address:
     """The parts of an address that are needed; the password is in ``authorization`` only."""
 

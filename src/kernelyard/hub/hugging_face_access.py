@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from email.message import Message
 from functools import cached_property
 from http.client import HTTPMessage
@@ -33,6 +33,7 @@ from kernelyard.hub.http import Address, SafeRedirects, authorize, without_passw
 from kernelyard.hub.hugging_face_address import DEFAULT_ENDPOINT, endpoint
 from kernelyard.hub.static import LARGEST_DOCUMENT, Answer
 from kernelyard.hub.transfer import Patience, Transfer, trouble
+from kernelyard.records import record
 
 __all__ = ["Access", "NotThereError", "Reply", "Settings", "refusal"]
 
@@ -46,7 +47,7 @@ _TOKEN = re.compile(r"[!-~]+", re.ASCII)
 _NEXT = re.compile(r'<([^<>]*)>\s*;\s*rel="?next"?')
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Settings:
     """What users of ``huggingface_hub`` have set.
 
@@ -85,7 +86,7 @@ class NotThereError(Exception):
         self.commit = commit
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Reply:
     """A document that the Hub has sent.
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.errors import KernelyardError
@@ -15,6 +14,7 @@ from kernelyard.formats.fields import canonical_json, parse_json_object
 from kernelyard.hub.memory import Memory
 from kernelyard.hub.own_file import read_in_layers, read_own, write_own
 from kernelyard.hub.tree import Listing
+from kernelyard.records import record
 
 __all__ = ["Kept", "Revisions"]
 
@@ -22,7 +22,7 @@ _FORMAT = 1
 _logger = logging.getLogger("kernelyard.hub")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Kept:
     """A revision: the published index, or the listing of a commit that has none."""
 
@@ -30,7 +30,7 @@ class Kept:
     listing: Listing | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Revisions:
     """The revisions that were read from one hub.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernelyard.errors import (
@@ -35,6 +34,7 @@ from kernelyard.hub.tree_changes import (
     release_to_withdraw,
     title_of,
 )
+from kernelyard.records import record
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
@@ -51,7 +51,7 @@ _REFUSED = frozenset({401, 403, 404})
 _CONFLICTS = frozenset({409, 412})
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Work:
     """What there is to do.
 

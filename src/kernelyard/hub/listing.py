@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kernelyard.errors import KernelyardError
 from kernelyard.formats.wanted import newest_first
 from kernelyard.hub.protocol import Hub, Revision
 from kernelyard.hub.refs import Refs, check_ref
+from kernelyard.records import record
 
 __all__ = ["Listed", "list_versions"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Listed:
     """A version or a release.
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.errors import InputError, Place, VerificationError
 from kernelyard.formats.fields import canonical_json, parse_json_object
 from kernelyard.hub.own_file import read_own, write_own
 from kernelyard.hub.refs import Refs
+from kernelyard.records import record
 from kernelyard.store import Store, absolute_path, own_folder
 
 __all__ = ["Memory"]
@@ -23,7 +23,7 @@ __all__ = ["Memory"]
 _logger = logging.getLogger("kernelyard.hub")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Memory:
     """The states that were seen, a small file for each kernel of each hub.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from kernelyard.hub.protocol import Hub, Revision
 from kernelyard.hub.publish import ASIDE, change_refs, has_blob, make_hub, now, put, put_blob
 from kernelyard.hub.refs import VERSION_BRANCH, Refs
 from kernelyard.hub.static import DirectoryReader, StaticHub, kernel_path
+from kernelyard.records import record
 from kernelyard.store import writing
 
 __all__ = ["Mirrored", "Selection", "mirror", "time_in_log"]
@@ -24,7 +25,7 @@ __all__ = ["Mirrored", "Selection", "mirror", "time_in_log"]
 _NO_TIME = "1970-01-01T00:00:00Z"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Selection:
     """What of a kernel is copied.
 
@@ -58,7 +59,7 @@ class Selection:
         return not self.variants or any(fnmatchcase(variant, glob) for glob in self.variants)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Mirrored:
     """What was copied: branches and tags, and how many contents of how many bytes were not there yet."""
 
@@ -69,7 +70,7 @@ class Mirrored:
     changed: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Copied:
     """A revision: its id in the copy, its index, and the same with the variants that were copied only."""
 

@@ -18,13 +18,14 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from kernelyard.errors import EnvironmentProblemError, InputError, MissingError
 from kernelyard.formats.index import FileEntry, Index, VariantEntry
 from kernelyard.formats.wanted import Wanted
 from kernelyard.hub.refs import Refs
+from kernelyard.records import record
 
 __all__ = [
     "ANY",
@@ -50,7 +51,7 @@ class ConflictError(EnvironmentProblemError):
     """Somebody else has moved the branch (KY512): nothing was changed; read it again and publish again."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Revision:
     """One published state of a kernel.
 
@@ -202,7 +203,7 @@ class Hub(ABC):
         raise MissingError("KY501", f"{found.repo} ({found.id[:12]}) has no variant {name}")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Publication:
     """What is to be published: a whole new state of one branch.
 
@@ -228,7 +229,7 @@ class Publication:
     beside: Mapping[str, Path] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Published:
     """What came of publishing.
 

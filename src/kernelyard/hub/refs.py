@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from hashlib import sha256
 from typing import Any
 
@@ -12,6 +12,7 @@ from kernelyard.errors import InputError, MissingError, Place
 from kernelyard.formats.fields import Fields, canonical_json, parse_json_object
 from kernelyard.formats.index import Index
 from kernelyard.formats.wanted import Wanted, newest_first, release_tag
+from kernelyard.records import record
 
 __all__ = ["CODE", "FORMAT", "VERSION_BRANCH", "RefChange", "Refs", "check_ref"]
 
@@ -27,7 +28,7 @@ _SHA1 = 40
 VERSION_BRANCH = re.compile(r"v(0|[1-9]\d{0,17})", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class RefChange:
     """One thing that happened to a branch or tag.
 
@@ -51,7 +52,7 @@ class RefChange:
         return entry | ({"note": self.note} if self.note else {})
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Refs:
     """Where the branches and tags of a kernel stand.
 

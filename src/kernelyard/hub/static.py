@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
@@ -17,6 +17,7 @@ from kernelyard.formats.wanted import Wanted
 from kernelyard.hub.memory import Memory
 from kernelyard.hub.protocol import FILES_AT_ONCE, Publication, Published, PublishingHub, Revision, check_repo
 from kernelyard.hub.refs import Refs, check_ref
+from kernelyard.records import record
 from kernelyard.store import open_regular
 
 __all__ = [
@@ -39,7 +40,7 @@ LARGEST_DOCUMENT = 64 << 20
 _WHOLE_ID = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Answer:
     """A file of a hub that is being read: its bytes, and whether the server called it a web page."""
 

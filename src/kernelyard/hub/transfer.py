@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import urllib.error
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException
@@ -14,6 +13,7 @@ from typing import Any
 from kernelyard.errors import EnvironmentProblemError, Place
 from kernelyard.hub.offline import offline_variable
 from kernelyard.hub.static import LARGEST_DOCUMENT
+from kernelyard.records import record
 
 __all__ = ["Patience", "Transfer", "trouble"]
 
@@ -33,7 +33,7 @@ _PASSING_ERRORS = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError
 _HINT = "check the address, the network and the proxy settings, then try again"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Patience:
     """How long trouble that may pass is waited for.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from kernelyard.errors import InputError, MissingError, VerificationError
@@ -18,6 +18,7 @@ from kernelyard.formats.python_depends import PACKAGES
 from kernelyard.formats.variant import InvalidVariantName, VariantName
 from kernelyard.hub.protocol import Hub, Revision
 from kernelyard.hub.refs import VERSION_BRANCH
+from kernelyard.records import record
 
 __all__ = ["BUILD", "INDEX", "YANKED", "Listing", "TreeFile", "blob_id", "head_of_tree", "place_of"]
 
@@ -29,7 +30,7 @@ YANKED = "yanked/"
 _METADATA = "metadata.json"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class TreeFile:
     """A file of a commit.
 
@@ -58,7 +59,7 @@ class TreeFile:
         return replace(self, sha256=digest)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Listing:
     """The variants of a commit without an index.
 

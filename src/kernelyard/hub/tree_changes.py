@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import sha1, sha256
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from kernelyard.hub.fitness import check_release
 from kernelyard.hub.protocol import ANY, ConflictError, Hub, Publication
 from kernelyard.hub.refs import Refs
 from kernelyard.hub.tree import BUILD, INDEX, TreeFile, blob_id, place_of
+from kernelyard.records import record
 from kernelyard.store import hash_file, open_regular
 
 __all__ = [
@@ -32,7 +32,7 @@ __all__ = [
 _CHUNK = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Addition:
     """A file that is to be sent: where it goes, its content, and its entry in the index, None for what has none."""
 
@@ -49,7 +49,7 @@ class Addition:
         return f"send {self.path} ({self.size} bytes)"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Changes:
     """How a tree becomes the new state.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -13,13 +12,14 @@ from kernelyard.formats.index import FileEntry
 from kernelyard.hub.protocol import Revision
 from kernelyard.hub.refs import Refs, check_ref
 from kernelyard.hub.static import DirectoryReader, StaticHub, blob_path
+from kernelyard.records import record
 
 __all__ = ["HubFinding", "HubReport", "kernels_in", "revisions_in", "verify_hub"]
 
 _THREADS = 4
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class HubFinding:
     """Something that is wrong: where, and what, without a full stop."""
 
@@ -30,7 +30,7 @@ class HubFinding:
         return f"{self.where}: {self.what}"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class HubReport:
     """What was gone over.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -35,6 +35,7 @@ from kernelyard.load.resolve.resolution import Choice, OfflineError, Terms, at, 
 from kernelyard.load.stored.fetch import fetch_variant, metadata_of
 from kernelyard.load.stored.verified import VerifiedTree, content_key
 from kernelyard.load.trust.checks import check_consent, check_evidence, check_local, check_variant
+from kernelyard.records import record
 from kernelyard.store import Store, absolute_path
 
 __all__ = ["Request", "choices", "entry_of", "folder_for", "install", "load", "load_from", "needed_by"]
@@ -47,7 +48,7 @@ _told: set[str] = set()
 _lock = fork_safe_lock()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Request:
     """What a program asks for.
 

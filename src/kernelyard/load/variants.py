@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.errors import InputError, KernelyardError
@@ -18,11 +17,12 @@ from kernelyard.load.importing.depends import Chain
 from kernelyard.load.importing.described import KernelDependency, Metadata
 from kernelyard.load.loading import Request, choices, folder_for, needed_by
 from kernelyard.load.resolve.resolution import Choice, judged
+from kernelyard.records import record
 
 __all__ = ["Variant", "VariantAccepted", "VariantRejected", "decisions", "is_loadable", "is_path"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Variant:
     """One build of a kernel.
 
@@ -38,7 +38,7 @@ class Variant:
         return self.variant_str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class VariantAccepted:
     """A variant that runs here.
 
@@ -51,7 +51,7 @@ class VariantAccepted:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class VariantRejected:
     """A variant that does not run here.
 

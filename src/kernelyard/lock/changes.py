@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 from kernelyard.formats.lock import KernelLock, LockedKernel
 from kernelyard.lock.project import Project
 from kernelyard.lock.resolve import declared_hub, keepable, meets
+from kernelyard.records import record
 
 __all__ = ["Change", "changes", "staleness"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Change:
     """One kernel that is different.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.errors import InputError, Place
@@ -12,6 +11,7 @@ from kernelyard.formats.dependencies import MAIN, Dependency
 from kernelyard.formats.toml_edit import TomlText
 from kernelyard.lock.project import OWN_FILE, PYPROJECT, Project, read_project, read_text, shown
 from kernelyard.lock.written import write_whole
+from kernelyard.records import record
 
 __all__ = ["Edit", "declare", "undeclare"]
 
@@ -20,7 +20,7 @@ _THEIRS = ("tool", "kernels")
 _GROUPS = "dependency-groups"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Edit:
     """A file that was changed, and how to take that back.
 

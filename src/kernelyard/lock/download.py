@@ -24,6 +24,7 @@ from kernelyard.lock.locked import Known, contradiction, known_facts
 from kernelyard.lock.resolve import hub_at
 from kernelyard.lock.stored import keep_index, locked_entry, stored_index, stored_path
 from kernelyard.lock.targets import Taken, Target, take
+from kernelyard.records import record
 from kernelyard.store import Store, hash_file, open_regular, writing
 
 __all__ = ["Downloaded", "Piece", "Progress", "download"]
@@ -34,7 +35,7 @@ _AT_ONCE = 8
 _PARTIAL = "partial"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Piece:
     """One variant that is there now.
 
@@ -53,7 +54,7 @@ class Piece:
     fetched: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Downloaded:
     """What came of a download.
 
@@ -66,7 +67,7 @@ class Downloaded:
     without: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Progress:
     """How far a download is.
 

@@ -19,7 +19,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -27,6 +27,7 @@ from typing import Any
 from kernelyard.errors import MissingError, Place
 from kernelyard.formats.lock import LOCK_FILE
 from kernelyard.lock.distribution import editable_lock, installed_lock, is_installed
+from kernelyard.records import record
 from kernelyard.store import absolute_path, open_regular
 
 __all__ = ["VARIABLE", "Caller", "FoundLock", "caller_of", "find_lock"]
@@ -36,7 +37,7 @@ VARIABLE = "KERNELYARD_LOCKFILE"
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class FoundLock:
     """A lock that was found.
 
@@ -49,7 +50,7 @@ class FoundLock:
     content: bytes = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Caller:
     """The code that asks for a kernel.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -42,6 +42,7 @@ from kernelyard.lock.stored import (
     stored_tree,
     where,
 )
+from kernelyard.records import record
 from kernelyard.store import Store
 
 __all__ = ["Known", "Use", "known_facts", "load_locked"]
@@ -50,7 +51,7 @@ _logger = logging.getLogger("kernelyard.lock")
 _BRING = "run `kernelyard download` in the project, or set KERNELYARD_LAYERS to where it was downloaded to"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Use:
     """How kernels of a lock are used.
 
@@ -65,7 +66,7 @@ class Use:
     hub: str | Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Known:
     """A variant of a lock, and what is known of it; what the choice among variants judges."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from kernelyard.errors import CheckError, InputError, MissingError, Place
@@ -13,11 +13,12 @@ from kernelyard.lock.changes import Change, changes, staleness
 from kernelyard.lock.project import OWN_FILE, PYPROJECT, Project, read_project, read_text, shown
 from kernelyard.lock.resolve import Request, hub_at, lock_kernels
 from kernelyard.lock.written import one_at_a_time, write_whole
+from kernelyard.records import record
 
 __all__ = ["Locked", "check_lock", "declared", "lock_project", "newest_version"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Locked:
     """What came of locking.
 

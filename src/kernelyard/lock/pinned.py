@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
@@ -18,6 +17,7 @@ from kernelyard.formats.index import VariantEntry
 from kernelyard.formats.lock import LockedKernel
 from kernelyard.formats.wanted import Wanted, newest_first
 from kernelyard.hub import Hub, Revision
+from kernelyard.records import record
 
 __all__ = ["Pinned", "check_digest", "mapped", "pin"]
 
@@ -27,7 +27,7 @@ R = TypeVar("R")
 _AT_ONCE = 16
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Pinned:
     """A kernel without its needs locked, and what these are.
 

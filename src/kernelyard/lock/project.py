@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.errors import InputError, Place
@@ -11,6 +10,7 @@ from kernelyard.formats.lock import LOCK_FILE, KernelLock
 from kernelyard.formats.paths import checked_path
 from kernelyard.formats.tables import Problems, Table
 from kernelyard.formats.toml_document import parse_toml
+from kernelyard.records import record
 
 __all__ = ["OWN_FILE", "PYPROJECT", "Project", "read_project"]
 
@@ -20,7 +20,7 @@ OWN_FILE = "kernelyard.toml"
 _GROUPS = "dependency-groups"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Project:
     """A folder whose programs use kernels.
 
@@ -73,7 +73,7 @@ def read_project(root: Path) -> Project:
     return Project(root, dependencies, root / lockfile, declared_in)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Reading:
     dependencies: tuple[Dependency, ...]
     lockfile: str | None

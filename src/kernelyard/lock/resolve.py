@@ -10,7 +10,7 @@ import logging
 import os
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from kernelyard.errors import InputError
@@ -21,6 +21,7 @@ from kernelyard.formats.wanted import Wanted, release_tag
 from kernelyard.hub import Hub, open_hub
 from kernelyard.lock.pinned import Pinned, mapped, pin
 from kernelyard.lock.project import Project
+from kernelyard.records import record
 from kernelyard.store import absolute_path
 
 __all__ = ["Request", "Resolved", "declared_hub", "hub_at", "keepable", "lock_kernels", "meets"]
@@ -32,7 +33,7 @@ _KERNELS_AT_ONCE = 8
 _SHORT = re.compile(r"[0-9a-f]{4,64}", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Request:
     """How a lock is to be made.
 
@@ -57,7 +58,7 @@ class Request:
         return next((pin for pin in own if (pin.version, pin.revision) == asked), own[0] if own else None)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Resolved:
     """A lock that was made.
 
@@ -143,7 +144,7 @@ def hub_at(location: str, root: Path) -> Hub:
     return open_hub(Path(os.path.normpath(folder)))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Entry:
     """A kernel of the lock that is being made.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from kernelyard.errors import InputError, MissingError, Place
 from kernelyard.formats.dependencies import MAIN
@@ -12,6 +12,7 @@ from kernelyard.load.choice.choose import choose
 from kernelyard.load.choice.rules import Verdict
 from kernelyard.load.system.description import System
 from kernelyard.lock.locked import Known
+from kernelyard.records import record
 
 __all__ = ["Taken", "Target", "take"]
 
@@ -21,7 +22,7 @@ _PLATFORM = {"linux": "linux", "darwin": "darwin", "windows": "win32"}
 _SYSTEM = {"linux": "Linux", "darwin": "Darwin", "windows": "Windows"}
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Target:
     """For what kernels are taken from a lock.
 
@@ -54,7 +55,7 @@ class Target:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Taken:
     """One kernel of a lock, and the variants of it that are taken.
 

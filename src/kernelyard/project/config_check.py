@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from kernelyard.project.include_check import report_includes
 from kernelyard.project.manifest_file import manifest_text
 from kernelyard.project.named_files import report_missing
 from kernelyard.project.sources import Project, report_no_license, report_no_package
+from kernelyard.records import record
 from kernelyard.toolchain.parts import known_torch
 
 __all__ = ["ConfigReport", "check_config"]
@@ -56,7 +56,7 @@ _LISTS_WITH_CONTENT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ConfigReport:
     """What there is to say about a manifest.
 

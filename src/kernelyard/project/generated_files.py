@@ -7,7 +7,6 @@ command is given. So the plan can name them before they exist, and they are made
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
@@ -16,6 +15,7 @@ from kernelyard.formats.fields import canonical_json
 from kernelyard.formats.manifest import Generate, KernelSection
 from kernelyard.project.manifest_file import shown_path
 from kernelyard.project.named_files import matching_files
+from kernelyard.records import record
 
 __all__ = ["GENERATED_FOLDER", "Step", "section_steps"]
 
@@ -24,7 +24,7 @@ GENERATED_FOLDER = ".kernelyard/generated"
 _KEY_LENGTH = 16
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Step:
     """One ``generate`` of a section, in one state of the project.
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.formats.versions import Version
 from kernelyard.load.system.description import Torch, describe_torch, find_torch, folder_of
+from kernelyard.records import record
 
 __all__ = ["InstalledTorch", "find_installed_torch"]
 
@@ -20,7 +20,7 @@ _XPU = re.compile(r"(\d{4})\d(\d)", re.ASCII)
 _CXX_20 = Version("2.12")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class InstalledTorch:
     """A torch that is installed: its files are there, and it has been imported by nobody.
 

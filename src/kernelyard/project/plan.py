@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from kernelyard.errors import InputError, Place
@@ -14,6 +14,7 @@ from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
 from kernelyard.project.section_files import SectionFiles, expand_files, expand_folders, section_files
 from kernelyard.project.sources import Project
+from kernelyard.records import record
 
 __all__ = ["ObjectGroup", "VariantPlan", "is_device_code", "plan_variant", "sections_of_variant"]
 
@@ -29,7 +30,7 @@ _PTX = "+PTX"
 _CXX_SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".C", ".CPP")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ObjectGroup:
     """Sources that are compiled with the same flags.
 
@@ -58,7 +59,7 @@ class ObjectGroup:
     link: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class VariantPlan:
     """What is compiled for one variant.
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from kernelyard.formats.manifest import KernelSection
 from kernelyard.project.generated_files import section_steps
 from kernelyard.project.named_files import matching_files, matching_folders
+from kernelyard.records import record
 
 __all__ = ["SectionFiles", "expand_files", "expand_folders", "section_files"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class SectionFiles:
     """Sources and include folders of a section.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.formats.editions import read_manifest
@@ -15,6 +14,7 @@ from kernelyard.formats.tables import Problems
 from kernelyard.project.manifest_file import manifest_text
 from kernelyard.project.named_files import report_missing
 from kernelyard.project.settings_file import read_settings_of
+from kernelyard.records import record
 
 __all__ = ["PACKAGE_FOLDER", "Project", "read_project", "report_no_license", "report_no_package"]
 
@@ -37,7 +37,7 @@ _NAME_IN_MACRO = re.compile(rb"\b(?:\w+_EXPAND|REGISTER_EXTENSION)\s*\(\s*TORCH_
 _NAME = re.compile(rb"\bTORCH_EXTENSION_NAME\b")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Scan:
     """What a quick reading of a source or header tells.
 

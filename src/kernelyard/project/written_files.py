@@ -16,6 +16,7 @@ from typing import Any
 
 from kernelyard.errors import InputError, Place
 from kernelyard.project.generate import MOVE_PROJECT, write_files
+from kernelyard.records import record
 from kernelyard.store import writing
 
 __all__ = ["Removal", "remove_written", "write_recorded"]
@@ -24,7 +25,7 @@ _RECORD = ".kernelyard/written.json"
 _FORMAT = 1
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Removal:
     """What :func:`remove_written` did.
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from pathlib import Path, PurePosixPath
+
+from kernelyard.records import record
 
 __all__ = ["Api", "Kind", "Parameter", "Signature", "read_api"]
 
@@ -23,7 +25,7 @@ class Kind(Enum):
     NAMED_REST = "**"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Parameter:
     """One parameter of a function; its default as source text, None where it has to be given."""
 
@@ -37,14 +39,14 @@ class Parameter:
         return self.default is None and self.kind not in {Kind.REST, Kind.NAMED_REST}
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Signature:
     """How something is called."""
 
     parameters: tuple[Parameter, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Api:
     """What users of a kernel may rely on.
 
@@ -75,7 +77,7 @@ def read_api(folder: Path, name: str) -> Api:
     return Api()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Module:
     """A module of the package: what stands at its top level, by name."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from kernelyard.hub import Hub, Revision
 from kernelyard.hub.folder import FolderHub
 from kernelyard.hub.refs import Refs
 from kernelyard.publish.api import Api, Kind, Parameter, Signature, read_api
+from kernelyard.records import record
 
 __all__ = ["ApiChange", "Comparison", "Part", "api_changes", "check_step", "compare_with_last", "schema_changes"]
 
@@ -33,7 +33,7 @@ class Part(IntEnum):
         return ("Z", "Y", "X")[self]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ApiChange:
     """One change, and what must rise for it."""
 
@@ -44,7 +44,7 @@ class ApiChange:
         return f"{self.part}: {self.what}"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Comparison:
     """What has changed since a release.
 

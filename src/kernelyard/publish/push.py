@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from kernelyard.build.identity import source_digest
@@ -26,11 +26,12 @@ from kernelyard.publish.api_changes import Comparison, check_step, compare_with_
 from kernelyard.publish.card import files_for_people
 from kernelyard.publish.schemas import with_schemas
 from kernelyard.publish.whole import whole_state
+from kernelyard.records import record
 
 __all__ = ["Pushed", "push_project"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Pushed:
     """What a push has published, or would publish.
 

@@ -7,7 +7,6 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard import __version__
@@ -23,6 +22,7 @@ from kernelyard.hub.folder import FolderHub, FolderVariant, list_files
 from kernelyard.project.sources import read_project
 from kernelyard.publish.compare import uncovered_files, variant_differences
 from kernelyard.publish.sources import Origin, find_origin, lay_out
+from kernelyard.records import record
 from kernelyard.store import Store
 from kernelyard.toolchain.parts import PartSource
 
@@ -34,7 +34,7 @@ _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]{0,60}", re.ASCII)
 _logger = logging.getLogger("kernelyard.publish")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Rebuilt:
     """What came of building a variant once more.
 

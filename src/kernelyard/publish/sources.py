@@ -7,13 +7,13 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.build.git import ask_git
 from kernelyard.build.project import WORK_FOLDER
 from kernelyard.errors import EnvironmentProblemError, MissingError, Place
 from kernelyard.publish.work_tree import copy_work_tree
+from kernelyard.records import record
 
 __all__ = ["LaidOut", "Origin", "find_origin", "lay_out"]
 
@@ -21,7 +21,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?", re.ASCII)
 _LINK, _SUBMODULE = "120000", "160000"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Origin:
     """Where the sources of a variant are to be had.
 
@@ -38,7 +38,7 @@ class Origin:
     remark: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class LaidOut:
     """Sources in a folder of their own.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from kernelyard.build.toolchain_lock import LOCK_FILE, read_lock
@@ -12,6 +12,7 @@ from kernelyard.formats.index import FileEntry, Index, VariantEntry
 from kernelyard.formats.publisher import unused_words, with_words
 from kernelyard.hub import Hub, Revision
 from kernelyard.project.sources import Project
+from kernelyard.records import record
 from kernelyard.store import hash_file
 
 __all__ = ["State", "whole_state"]
@@ -21,7 +22,7 @@ _MANIFEST = "build.toml"
 _logger = logging.getLogger("kernelyard.publish")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class State:
     """What a branch is going to be at.
 

@@ -16,11 +16,11 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from kernelyard.errors import EnvironmentProblemError, Place
+from kernelyard.records import record
 from kernelyard.store.files import absolute_path, make_folder, writing
 from kernelyard.store.permissions import check_store
 
@@ -36,7 +36,7 @@ _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _logger = logging.getLogger("kernelyard.store")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Entry:
     """An entry that is there.
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from kernelyard.records import record
 
 __all__ = ["AptSource", "apt_proxy", "apt_sources"]
 
@@ -17,7 +18,7 @@ _ONE_LINE = re.compile(r"deb\s+(?:\[[^\]]*\]\s*)?(\S+)\s+(\S+)\s+(.*)")
 _WORD = re.compile(r'"[^"]*"|//[^\n]*|#[^\n]*|/\*.*?\*/|[{};]|[^\s{};"]+', re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class AptSource:
     """A place that packages come from.
 

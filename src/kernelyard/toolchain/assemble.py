@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from kernelyard import __version__
 from kernelyard.errors import EnvironmentProblemError, InputError, Place
 from kernelyard.formats.floor import DEFAULT_FLOOR, Floor
 from kernelyard.formats.versions import Version
+from kernelyard.records import record
 from kernelyard.toolchain.choose_compiler import choose_compiler
 from kernelyard.toolchain.cuda_libraries import LinkedLibrary, linked_libraries
 from kernelyard.toolchain.cuda_toolkit import CudaToolkit
@@ -43,7 +44,7 @@ _NVCC_SIGNS = ('"', "$", "`", ",")
 TVM_FFI_LIBRARY = "libtvm_ffi.so"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Toolchain:
     """All that variants of one backend version are compiled and linked with.
 

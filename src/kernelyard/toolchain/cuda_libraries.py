@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from kernelyard.errors import EnvironmentProblemError
 from kernelyard.formats.versions import Version
+from kernelyard.records import record
 from kernelyard.toolchain.parts import HeaderLibrary, PartSource, known_cuda
 from kernelyard.toolchain.stub import write_empty_stub
 
@@ -38,7 +38,7 @@ _NAMES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class LinkedLibrary:
     """A library that a kernel is linked to.
 

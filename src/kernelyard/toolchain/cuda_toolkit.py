@@ -6,11 +6,11 @@ and no compiler; Debian's package has the compiler, in places of Debian's own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
 from kernelyard.formats.versions import Version
+from kernelyard.records import record
 from kernelyard.toolchain.deb_package import Selection
 from kernelyard.toolchain.part import Part
 
@@ -33,7 +33,7 @@ DEBIAN_COMPILER = (
 _EMPTY_ARCHIVE = b"!<arch>\n"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class CudaToolkit:
     """A CUDA toolkit in a folder.
 

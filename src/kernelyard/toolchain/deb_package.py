@@ -16,11 +16,11 @@ import tarfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeVar, cast
 
 from kernelyard.errors import EnvironmentProblemError, KernelyardError
+from kernelyard.records import record
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -42,7 +42,7 @@ _EXTENDED = frozenset(
 _DAMAGED = (tarfile.TarError, lzma.LZMAError, zlib.error, gzip.BadGzipFile, EOFError, ValueError, OverflowError)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Selection:
     """Which members of packages are taken, and where they go.
 

@@ -15,7 +15,6 @@ import re
 import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 from urllib.parse import quote, urlsplit
@@ -24,6 +23,7 @@ import requests
 from requests.utils import get_auth_from_url, should_bypass_proxies, urldefragauth
 
 from kernelyard.errors import EnvironmentProblemError, Place, VerificationError
+from kernelyard.records import record
 from kernelyard.store import writing
 from kernelyard.toolchain.apt_sources import apt_proxy, apt_sources
 from kernelyard.toolchain.package_index import configured_session, innermost_cause
@@ -38,7 +38,7 @@ _MOST_LIST = 64 << 20
 _MOST_UNPACKED = 512 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class DebianPin:
     """A Debian package of an exact version, and the bytes that it has.
 
@@ -217,7 +217,7 @@ class DebianMirror:
         return response
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Access:
     """How a mirror is reached: user and password, and apt's proxy for it (empty: none, whatever else is configured)."""
 

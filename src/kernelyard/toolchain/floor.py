@@ -26,7 +26,6 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import as_file, files
@@ -34,6 +33,7 @@ from pathlib import Path
 
 from kernelyard.errors import EnvironmentProblemError, InputError
 from kernelyard.formats.floor import DEFAULT_FLOOR, Floor, FloorSymbol, parse_floor
+from kernelyard.records import record
 from kernelyard.toolchain.stub import StubSymbol, write_stub
 
 __all__ = [
@@ -89,7 +89,7 @@ FORBIDDEN_MEMBERS = (
 _MEMBER = re.compile(r"lib(?:(?:std|sup)c\+\+\w*|gcc_eh)\.a(?:\(([^()\s]+)\)|\)([^()\s]+))")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Stubs:
     """The files that a link for one floor uses.
 
@@ -104,7 +104,7 @@ class Stubs:
     compat: Path
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class LinkLine:
     """Two parts of a link command: the compiler, ``options``, the objects and their own libraries, then ``libraries``.
 

@@ -10,12 +10,13 @@ import subprocess
 import sysconfig
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
 from kernelyard.errors import EnvironmentProblemError
+from kernelyard.records import record
 from kernelyard.toolchain.part import Part
 
 __all__ = [
@@ -38,7 +39,7 @@ _WITH_LAUNCHER = 2
 _CLANG = re.compile(r"(?!Apple).*\bclang version (\d+(?:\.\d+)*)")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class HostCompiler:
     """A C++ compiler of this machine.
 
@@ -65,7 +66,7 @@ class HostCompiler:
         return int(self.version.partition(".")[0])
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Tools:
     """CMake and Ninja; ``parts`` has what they were made of, by their names, and nothing for those of the machine."""
 

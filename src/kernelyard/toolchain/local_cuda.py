@@ -13,7 +13,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -21,6 +20,7 @@ from pathlib import Path
 from kernelyard.errors import EnvironmentProblemError, Place
 from kernelyard.formats.capability import known_toolkits
 from kernelyard.formats.versions import Version
+from kernelyard.records import record
 from kernelyard.store import hash_file
 from kernelyard.toolchain.cuda_toolkit import CudaToolkit
 from kernelyard.toolchain.part import tree_digest
@@ -45,7 +45,7 @@ _LIBRARIES = ("lib64", "lib", "targets/x86_64-linux/lib", "/usr/lib/x86_64-linux
 _AMONG_OTHERS = ("crt/*", "cuda*", "cooperative_groups*", "device_*", "vector_*", "sm_*")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class FoundToolkit:
     """A toolkit of the machine that has not been looked into.
 

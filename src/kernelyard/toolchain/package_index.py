@@ -7,7 +7,6 @@ import os
 import re
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +21,7 @@ from requests.utils import get_auth_from_url, get_netrc_auth, urldefragauth
 from urllib3.util import Retry
 
 from kernelyard.errors import EnvironmentProblemError, Place
+from kernelyard.records import record
 
 if TYPE_CHECKING:
     # Its own parts take a quarter of a second to import, and most builds ask no index.
@@ -40,7 +40,7 @@ __all__ = [
 _TIMEOUT_S = (20, 60)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class WheelLink:
     """A wheel that an index offers: its size in bytes and sha256 as the index tells them, None where it does not."""
 

@@ -11,13 +11,14 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 
 from kernelyard.errors import EnvironmentProblemError, InputError, Place
 from kernelyard.formats.fields import Fields, parse_json_object
 from kernelyard.formats.toolchain_lock import Ingredient, Trust, required_digest
+from kernelyard.records import record
 from kernelyard.store import Store, hash_file, open_regular, writing
 
 __all__ = ["Ingredient", "Part", "Trust", "provide_part", "tree_digest"]
@@ -29,7 +30,7 @@ _MOST_BYTES = 16 << 20
 _FETCHED_AGAIN = "remove the folder; it is fetched again"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Part:
     """A part in the store.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -21,6 +20,7 @@ import tomli
 from kernelyard.errors import EnvironmentProblemError, Place
 from kernelyard.formats.toolchain_lock import ToolchainLock
 from kernelyard.formats.versions import Version
+from kernelyard.records import record
 from kernelyard.store import Store, hash_file
 from kernelyard.toolchain.cuda_toolkit import (
     DEBIAN_COMPILER,
@@ -57,7 +57,7 @@ HOST = "x86_64-linux"
 PYTHONS = ("cp312", "cp311", "cp313", "cp310", "cp314")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class TorchHeaders:
     """torch's C++ headers in a folder.
 
@@ -78,7 +78,7 @@ class TorchHeaders:
     part: Part | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class HeaderLibrary:
     """A library of headers only.
 

@@ -12,12 +12,12 @@ import platform
 import posixpath
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 
 from kernelyard.errors import EnvironmentProblemError
+from kernelyard.records import record
 from kernelyard.toolchain.deb_package import Selection
 from kernelyard.toolchain.debian_packages import as_ingredient, known_debian
 from kernelyard.toolchain.host import HostCompiler
@@ -45,7 +45,7 @@ _THREADS = "-D_GLIBCXX_GTHREAD_USE_WEAK=0"
 _LAYOUT = 2
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Recipe:
     """How a compiler is put together.
 

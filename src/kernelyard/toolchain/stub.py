@@ -17,6 +17,7 @@ from pathlib import Path
 
 from kernelyard.errors import InputError
 from kernelyard.formats.floor import SymbolKind
+from kernelyard.records import record
 
 __all__ = ["StubSymbol", "stub_bytes", "write_empty_stub", "write_stub"]
 
@@ -35,7 +36,7 @@ _DT_VERSYM, _DT_VERDEF, _DT_VERDEFNUM = 0x6FFFFFF0, 0x6FFFFFFC, 0x6FFFFFFD
 _OBJECT_ALIGNMENT = 32
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class StubSymbol:
     """A name that a stub offers; without a version if ``version`` is empty, as in torch's libraries."""
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import lzma
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -22,6 +21,7 @@ from types import MappingProxyType
 
 from kernelyard.formats.floor import SymbolKind
 from kernelyard.formats.versions import Version
+from kernelyard.records import record
 
 __all__ = ["ExportGroup", "ExportTable", "TorchExports", "load_exports", "parse_tables", "releases_with"]
 
@@ -33,7 +33,7 @@ _KINDS: Mapping[str, SymbolKind] = {"func": "func", "object": "object", "tls": "
 _WITHOUT_PATCH = 2
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class TorchExports:
     """What the libraries of one torch release export.
 
@@ -48,7 +48,7 @@ class TorchExports:
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ExportGroup:
     """The names that one library exports as one kind of symbol in exactly these releases.
 
@@ -70,7 +70,7 @@ class ExportGroup:
         return self.lines.split("\n")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ExportTable:
     """The exports of all known releases for one CPU.
 

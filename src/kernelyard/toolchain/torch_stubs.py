@@ -11,12 +11,12 @@ missing shows when the kernel is checked or loaded.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from kernelyard.formats.floor import SymbolKind
 from kernelyard.formats.versions import Version
+from kernelyard.records import record
 from kernelyard.toolchain.locked import Make
 from kernelyard.toolchain.python_abi import python_names
 from kernelyard.toolchain.stub import StubSymbol, write_empty_stub, write_stub
@@ -34,7 +34,7 @@ _FORMAT = 1
 _LAYOUT = 2
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class TorchStubs:
     """The stubs of one torch.
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.errors import EnvironmentProblemError
 from kernelyard.formats.toolchain_lock import Request, Use
+from kernelyard.records import record
 from kernelyard.store import Store
 from kernelyard.toolchain.assemble import Toolchain
 from kernelyard.toolchain.host import HostCompiler
@@ -48,7 +48,7 @@ class Preview(PartSource):
         return part
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Step:
     """One decision.
 

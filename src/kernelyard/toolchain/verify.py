@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from kernelyard.errors import EnvironmentProblemError, KernelyardError, VerificationError
 from kernelyard.formats.toolchain_lock import Ingredient, Request, ToolchainLock
+from kernelyard.records import record
 from kernelyard.store import Store
 from kernelyard.toolchain.assemble import assemble
 from kernelyard.toolchain.debian_packages import known_debian
@@ -25,7 +25,7 @@ __all__ = ["Verdict", "verify_archives", "verify_made", "verify_names", "verify_
 _logger = logging.getLogger("kernelyard.toolchain")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Verdict:
     """What was found of something that builds from a lock use.
 

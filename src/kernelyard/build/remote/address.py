@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from kernelyard.errors import InputError, Place
+from kernelyard.records import record
 
 __all__ = ["Cluster", "is_protected"]
 
@@ -20,7 +20,7 @@ _TLS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Cluster:
     """A scheduler of dask, and how it is spoken to.
 

@@ -7,13 +7,14 @@ import hashlib
 import io
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from importlib.resources import files
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from kernelyard.records import record
 
 __all__ = ["OwnWheel", "own_wheel"]
 
@@ -22,7 +23,7 @@ _WHEEL = "Wheel-Version: 1.0\nGenerator: kernelyard\nRoot-Is-Purelib: true\nTag:
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class OwnWheel:
     """A wheel of this Kernelyard.
 

@@ -10,7 +10,7 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from kernelyard.formats.paths import checked_path
 from kernelyard.project.generate import MOVE_PROJECT
 from kernelyard.project.manifest_file import shown_path
 from kernelyard.project.sources import Project
+from kernelyard.records import record
 from kernelyard.store import writing
 
 __all__ = ["Part", "WorkerError", "keep_logs", "receive", "worker_failure"]
@@ -34,7 +35,7 @@ _CODE = re.compile(r"\[(KY[0-9]{3})\]")
 _LINES_SHOWN = 12
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Part:
     """What one task builds.
 

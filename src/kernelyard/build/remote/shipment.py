@@ -7,7 +7,6 @@ import os
 import re
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.build.git import repository_top
@@ -20,6 +19,7 @@ from kernelyard.project.named_files import matching_files, named_files
 from kernelyard.project.plan import VariantPlan
 from kernelyard.project.section_files import expand_files, expand_folders
 from kernelyard.project.sources import Project
+from kernelyard.records import record
 
 __all__ = ["Shipment", "pack_sources"]
 
@@ -31,7 +31,7 @@ _BESIDE = ("build.toml", "kernelyard.toml", "pyproject.toml", LOCK_FILE)
 _NOT_SOURCES = {"build", "__pycache__"}
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Shipment:
     """Sources that are ready to be sent.
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from kernelyard.formats.tables import Problem, Problems, Table, nearest, written_key
 from kernelyard.formats.toml_places import KeyPath
+from kernelyard.records import record
 
 __all__ = ["NEWEST", "Key", "Kind", "Reader", "TableModel", "Values"]
 
@@ -22,7 +23,7 @@ NEWEST = 5
 Values = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Kind:
     """A type of values.
 
@@ -37,7 +38,7 @@ class Kind:
     schema: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Key:
     """One key of a table.
 
@@ -76,7 +77,7 @@ class Key:
         return 0 < self.required_since <= edition
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class TableModel:
     """One table: what it is for, and its keys in the order of the documentation."""
 

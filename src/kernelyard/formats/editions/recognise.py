@@ -8,16 +8,16 @@ reported by the rules of the edition that the rest of the file is of.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from kernelyard.formats.editions.keys import FRAMEWORKS, GENERAL, SECTION
 from kernelyard.formats.editions.model import NEWEST
+from kernelyard.records import record
 
 __all__ = ["Shape", "recognise"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Shape:
     """What a manifest without the key ``edition`` is.
 

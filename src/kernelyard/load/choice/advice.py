@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from kernelyard.formats.versions import Version
 from kernelyard.load.choice.backends import oldest_driver
 from kernelyard.load.choice.device_code import newest_ptx
 from kernelyard.load.system.description import System, Torch
 from kernelyard.load.system.libcuda import driver_of_release
+from kernelyard.records import record
 
 __all__ = ["Advice", "advise"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Advice:
     """One thing to know.
 

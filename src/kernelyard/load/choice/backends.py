@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from kernelyard.formats.facts import DeviceImage, Facts
 from kernelyard.formats.versions import Version
@@ -13,6 +12,7 @@ from kernelyard.load.choice.refusal import Refusal
 from kernelyard.load.choice.requirements import lookup_in
 from kernelyard.load.system.description import System
 from kernelyard.load.system.nvml import Gpu
+from kernelyard.records import record
 
 __all__ = [
     "DEVICES",
@@ -42,7 +42,7 @@ _NUMBERS = re.compile(r"(\d+)\.(\d+)", re.ASCII)
 _XPU = re.compile(r"(\d{4})(\d{2})\d*", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class GpuVerdict:
     """Whether the device code of a variant runs on one GPU: yes, no, or None where that cannot be told; and why."""
 

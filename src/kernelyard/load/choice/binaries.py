@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernelyard.formats.facts import DeviceImage, Facts
 from kernelyard.formats.versions import InvalidVersion, Version
 from kernelyard.hub.folder import list_files
+from kernelyard.records import record
 
 if TYPE_CHECKING:
     from kernelyard.binary import Elf
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Read", "as_read", "complete_facts"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Read:
     """A variant with what was read from its files."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from kernelyard.errors import MissingError
@@ -15,11 +15,12 @@ from kernelyard.load.choice.rules import Verdict
 from kernelyard.load.folders import find_folder
 from kernelyard.load.overrides import local_override
 from kernelyard.load.system.description import System
+from kernelyard.records import record
 
 __all__ = ["Explanation", "explain_folder", "explain_kernel"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Explanation:
     """What is said of a kernel's variants on a system.
 

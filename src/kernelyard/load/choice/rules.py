@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from kernelyard.formats.facts import Facts
@@ -23,6 +23,7 @@ from kernelyard.load.choice.binding import binds, finds_libraries, finds_symbols
 from kernelyard.load.choice.refusal import Refusal
 from kernelyard.load.choice.requirements import lookup_in, marker_environment, unmet
 from kernelyard.load.system.description import System
+from kernelyard.records import record
 
 __all__ = ["Candidate", "Verdict", "judge"]
 
@@ -42,7 +43,7 @@ class Candidate(Protocol):
         """What is known of it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Verdict:
     """Whether a variant runs on a system.
 
@@ -110,7 +111,7 @@ def _usable(name: str, facts: Facts, system: System, device: int | None) -> Verd
     return Verdict(name, usable=True, reason=reason, rules_passed=len(_RULES), for_all_gpus=certain, gpus=gpus)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Case:
     variant: Candidate
     facts: Facts

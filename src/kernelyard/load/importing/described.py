@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from kernelyard.formats import metadata as file_format
 from kernelyard.formats.fields import Fields
 from kernelyard.formats.versions import InvalidVersion, Version
 from kernelyard.formats.wanted import Wanted
+from kernelyard.records import record
 from kernelyard.store import open_regular
 
 __all__ = ["Backend", "BackendInfo", "KernelDependency", "KernelName", "Metadata"]
@@ -61,7 +62,7 @@ class KernelName(str):
         return self.replace("-", "_")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class BackendInfo:
     """The backend of a variant.
 
@@ -74,7 +75,7 @@ class BackendInfo:
     archs: list[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class KernelDependency:
     """Another kernel that a kernel needs; either ``version`` or ``revision`` is set.
 
@@ -97,7 +98,7 @@ class KernelDependency:
         return f"{self.repo_id} ({self.wanted})"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Metadata:
     """What a variant says of itself, in its ``metadata.json``.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -15,11 +15,12 @@ from kernelyard.load.importing.described import KernelDependency, Metadata
 from kernelyard.load.importing.forks import fork_safe_lock
 from kernelyard.load.importing.importer import import_once, imported
 from kernelyard.load.stored.verified import VerifiedTree, package_root
+from kernelyard.records import record
 
 __all__ = ["LoadedKernel", "RepoInfo", "get_loaded_kernels", "load_tree"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class RepoInfo:
     """Where on a hub a kernel came from: ``org/name``, and the revision's id."""
 
@@ -27,7 +28,7 @@ class RepoInfo:
     revision: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class LoadedKernel:
     """A kernel that this process has imported.
 

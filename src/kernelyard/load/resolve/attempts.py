@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from kernelyard.errors import EnvironmentProblemError, KernelyardError, LoadError, MissingError
+from kernelyard.records import record
 
 __all__ = ["Attempt", "first_success"]
 
@@ -18,7 +18,7 @@ _logger = logging.getLogger("kernelyard.load")
 _NETWORK = frozenset({"KY502", "KY532"})
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Attempt(Generic[T]):
     """A variant that should run here.
 
@@ -38,7 +38,7 @@ class Attempt(Generic[T]):
         return f"{self.variant} of {self.of}"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Failure:
     variant: str
     error: KernelyardError

@@ -10,7 +10,6 @@ import hashlib
 import logging
 import re
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.errors import EnvironmentProblemError, InputError, KernelyardError, Place
@@ -21,6 +20,7 @@ from kernelyard.hub import Hub, Revision
 from kernelyard.hub.memory import Memory
 from kernelyard.hub.own_file import read_own, write_own
 from kernelyard.hub.protocol import check_repo
+from kernelyard.records import record
 
 __all__ = ["STATUS", "Redirect", "known_redirect", "redirect_at", "redirect_of"]
 
@@ -30,7 +30,7 @@ _ID = re.compile(r"[0-9a-f]{4,64}", re.ASCII)
 _logger = logging.getLogger("kernelyard.load")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Redirect:
     """Where a kernel is now: ``org/name``, and a branch, a tag or an id there."""
 
@@ -163,7 +163,7 @@ def _place(source: Hub, repo: str, ref: str) -> Place:
     return Place(f"{source.location}/{repo}: {STATUS} at {ref[:12]}")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Kept:
     """The status of a kernel at a branch or a commit, as it was when the hub was asked."""
 

@@ -14,7 +14,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from kernelyard.hub.memory import Memory
 from kernelyard.hub.own_file import read_in_layers, read_own, write_own
 from kernelyard.hub.refs import Refs
 from kernelyard.load.resolve.asking import one_asks
+from kernelyard.records import record
 from kernelyard.store import Store, open_regular
 
 __all__ = ["DEFAULT_FRESHNESS_S", "Recalled", "Remembered", "forget", "freshness"]
@@ -38,7 +39,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _logger = logging.getLogger("kernelyard.load")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Recalled:
     """What a hub answered before.
 
@@ -51,7 +52,7 @@ class Recalled:
     is_fresh: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Answer:
     revision: str
     ref: str | None
@@ -61,7 +62,7 @@ class _Answer:
     asked: int
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Remembered:
     """The answer to one question that one hub was asked.
 

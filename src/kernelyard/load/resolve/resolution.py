@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.errors import EnvironmentProblemError, KernelyardError, MissingError, Place
@@ -19,6 +18,7 @@ from kernelyard.load.choice.unusable import DEVICE_CODE, REQUIREMENTS, as_if_unk
 from kernelyard.load.importing.forks import fork_safe_lock
 from kernelyard.load.resolve.remembered import Recalled, Remembered, freshness
 from kernelyard.load.system.description import describe_system
+from kernelyard.records import record
 
 __all__ = ["Choice", "OfflineError", "Terms", "UnknownError", "at", "best", "check_files", "judged", "resolve"]
 
@@ -41,7 +41,7 @@ class UnknownError(MissingError, ValueError):
     """The hub has no such kernel, version or revision (KY501); also a FileNotFoundError and a ValueError."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Terms:
     """What a caller wants of a variant, beside that it runs here.
 
@@ -67,7 +67,7 @@ class Terms:
         return (*(() if self.check_arch else DEVICE_CODE), *(() if self.check_requirements else REQUIREMENTS))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Choice:
     """A revision, and what was said of each of its variants: the usable ones first, the best leading."""
 

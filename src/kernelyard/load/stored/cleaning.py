@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.load.stored.inventory import size_of
 from kernelyard.load.stored.stamps import stamp_folder
+from kernelyard.records import record
 from kernelyard.store import Entry, Store
 
 __all__ = ["GRACE_S", "Cleaned", "clean_store"]
@@ -21,7 +21,7 @@ _LEFT_OVER_S = 24 * 3600.0
 _FOREIGN_STAMPS_S = 30 * 24 * 3600.0
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Cleaned:
     """What was removed, or would be.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -17,12 +16,13 @@ from kernelyard.hub.folder import hash_tree
 from kernelyard.hub.memory import Memory
 from kernelyard.load.stored.survey import unsafe
 from kernelyard.load.stored.verified import content_key
+from kernelyard.records import record
 from kernelyard.store import Store, open_regular
 
 __all__ = ["Finding", "Origin", "Stored", "findings", "origins", "remembered_files", "size_of", "stored_kernels"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Origin:
     """Where a variant in the store came from, as far as it is remembered.
 
@@ -37,7 +37,7 @@ class Origin:
     entry: VariantEntry
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Stored:
     """A variant that is here.
 
@@ -62,7 +62,7 @@ class Stored:
     layer: Path | None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Finding:
     """Something in a store that is not as it was: where, and what as the end of a sentence."""
 

@@ -8,7 +8,6 @@ import tarfile
 import uuid
 from collections.abc import Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernelyard.errors import InputError, KernelyardError, MissingError, Place, VerificationError
@@ -16,6 +15,7 @@ from kernelyard.formats.fields import parse_json_object
 from kernelyard.hub.memory import Memory
 from kernelyard.hub.own_file import read_own
 from kernelyard.load.stored.inventory import findings, remembered_files, stored_kernels
+from kernelyard.records import record
 from kernelyard.store import Store, make_folder, writing
 
 __all__ = ["Exported", "export_layer"]
@@ -23,7 +23,7 @@ __all__ = ["Exported", "export_layer"]
 _ARCHIVES = {".tar": "w", ".gz": "w:gz", ".tgz": "w:gz"}
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Exported:
     """A layer that was written.
 

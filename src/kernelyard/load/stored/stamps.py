@@ -19,7 +19,6 @@ import stat
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from kernelyard.hub.folder import hash_tree
 from kernelyard.hub.memory import Memory
 from kernelyard.hub.own_file import write_own
 from kernelyard.load.stored.survey import Signature, survey
+from kernelyard.records import record
 from kernelyard.store import make_folder, open_regular
 from kernelyard.store.permissions import unsafe_above
 
@@ -58,7 +58,7 @@ _LOCAL = frozenset(
 _LOCAL_NUMBERS = frozenset({0x9123683E, 0xEF53, 0xF2F52010, 0x794C7630, 0x73717368, 0x01021994, 0x58465342, 0x2FC12FC1})
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Hashed:
     """What is in a folder.
 

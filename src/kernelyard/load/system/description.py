@@ -10,7 +10,7 @@ import mmap
 import os
 import re
 import sys
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from kernelyard.load.system.nvml import Gpu, read_gpus
 from kernelyard.load.system.packages import installed_version
 from kernelyard.load.system.shadows import Shadow, find_shadows, shadowing_driver, without_driver
 from kernelyard.load.system.visible import cuda_device_order, cuda_visible_devices, visible_gpus
+from kernelyard.records import record
 
 __all__ = ["System", "Torch", "describe_system", "describe_torch", "find_torch", "folder_of"]
 
@@ -36,7 +37,7 @@ _ASSIGNMENT = re.compile(r"^(__version__|cuda|hip|xpu)\b[^=\n]*=\s*['\"]([^'\"\n
 _C10_ERROR = re.compile(rb"_ZN3c105ErrorC\dENS_14SourceLocationE(NSt7__cxx11|Ss)")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Torch:
     """The torch that is installed.
 
@@ -79,7 +80,7 @@ class Torch:
         return self.numbers >= wanted if self.release else self.numbers > wanted
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class System:
     """What decides which variants can run.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from kernelyard.formats.versions import InvalidVersion, Version
+from kernelyard.records import record
 
 __all__ = ["Gpu", "Instance", "read_gpus"]
 
@@ -16,7 +16,7 @@ _TEXT_LENGTH = 96
 _MIG_ENABLED = 1
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Instance:
     """A compute instance that a GPU is cut into (MIG).
 
@@ -31,7 +31,7 @@ class Instance:
     compute_instance: int
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Gpu:
     """One GPU.
 

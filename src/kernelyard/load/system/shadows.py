@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from kernelyard.formats.versions import Version
+from kernelyard.records import record
 
 __all__ = ["Shadow", "find_shadows", "library_folders", "shadowing_driver", "without_driver"]
 
@@ -42,7 +42,7 @@ _SYSTEM_FOLDER = re.compile(r"(?:/usr)?/lib(?:64|/[\w-]+-linux-gnu)?/?", re.ASCI
 _DRIVER = re.compile(r"libcuda\.so\.(\d+\.\d+(?:\.\d+)?)", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Shadow:
     """A library that is taken before the one that torch or the system brings.
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -29,6 +28,7 @@ from kernelyard.load.resolve.remembered import freshness
 from kernelyard.load.stored.verified import VerifiedTree
 from kernelyard.load.trust.policies import VARIABLE, InForce, policies
 from kernelyard.load.trust.signers import check_signers, vouching
+from kernelyard.records import record
 
 if TYPE_CHECKING:
     from kernelyard.formats.signature import PublicKey
@@ -182,7 +182,7 @@ def check_local(path: Path, repo: str | None = None) -> None:
     _settle(key)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Consent:
     """Whether the code of a kernel may be run without a word of the caller.
 

@@ -10,12 +10,12 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernelyard.errors import InputError, Place
+from kernelyard.records import record
 from kernelyard.store import open_regular
 from kernelyard.store.permissions import others_may_write, owners
 
@@ -38,7 +38,7 @@ _TABLE = re.compile(
 _HINT = "see its permissions; without knowing what it forbids nothing is loaded"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class InForce:
     """A policy that holds here.
 

@@ -11,7 +11,6 @@ import json
 import logging
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -22,6 +21,7 @@ from kernelyard.hub.offline import offline_variable
 from kernelyard.hub.own_file import read_in_layers, read_own, write_own
 from kernelyard.load.resolve.asking import one_asks
 from kernelyard.load.resolve.remembered import freshness
+from kernelyard.records import record
 
 if TYPE_CHECKING:
     from kernelyard.hub.hugging_face import HuggingFaceHub
@@ -33,7 +33,7 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _logger = logging.getLogger("kernelyard.load")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Publisher:
     """What the Hub says of an account.
 

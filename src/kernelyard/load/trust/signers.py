@@ -10,7 +10,7 @@ import hashlib
 import logging
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from kernelyard.errors import EnvironmentProblemError, InputError, KernelyardError, Place, VerificationError
@@ -19,6 +19,7 @@ from kernelyard.formats.signature import PublicKey, signed_part, verify_signatur
 from kernelyard.hub import Hub, Revision
 from kernelyard.hub.memory import Memory
 from kernelyard.hub.own_file import read_in_layers, read_own, write_own
+from kernelyard.records import record
 
 __all__ = ["Signers", "check_signers", "forget_signers", "vouching"]
 
@@ -28,7 +29,7 @@ _MOST_VERIFIED = 16
 _logger = logging.getLogger("kernelyard.load")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Signers:
     """The keys that one kernel of one hub was signed with when that was first seen.
 

@@ -105,11 +105,47 @@ def test_all_that_a_policy_can_say() -> None:
         (f'{ALLOW}sigstore = ["a@b"]\n', ("KY205", "policy.toml:4:13: trust.allow[0].sigstore[0]")),
         ('[[trust.allow]]\nhub = "hf://"\n', ("KY204", "policy.toml:1:1: trust.allow[0]")),
         ('[[trust.allow]]\nhub = "kernels"\nkernels = ["*"]\n', ("KY206", "policy.toml:2:1: trust.allow[0].hub")),
+        (f"{ALLOW}keys = []\n", ("KY206", "policy.toml:4:1: trust.allow[0].keys")),
+        (f"{ALLOW}sigstore = []\n", ("KY206", "policy.toml:4:1: trust.allow[0].sigstore")),
         ("[trust\n", ("KY201", "policy.toml:1:7")),
     ],
 )
 def test_a_mistake_is_told_at_its_place(text: str, expected: tuple[str, str]) -> None:
     assert faults(text) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("signers", "evidence", "told"),
+    [
+        ("keys", '"index"', 'names `keys`, and asks for "index", which is there without any signature of theirs'),
+        (
+            "keys",
+            '["signature", "digest"]',
+            'names `keys`, and asks for "digest", which is there without any signature',
+        ),
+        ("keys", '"lock"', 'names `keys`, and asks for "lock", for which they do not count'),
+        ("keys", '["sigstore", "lock"]', 'names `keys`, and asks for "sigstore" or "lock", for which they do not'),
+        ("sigstore", '"index"', 'names `sigstore`, and asks for "index", which is there without any signature'),
+        ("keys sigstore", '"signature"', 'names `sigstore`, and asks for "signature", for which they do not count'),
+    ],
+)
+def test_signers_that_are_named_for_nothing_are_a_mistake(signers: str, evidence: str, told: str) -> None:
+    named = {"keys": f'keys = ["{KEY}"]\n', "sigstore": 'sigstore = [{ repository = "https://github.com/o/n" }]\n'}
+    text = ALLOW + "".join(named[one] for one in signers.split()) + f"evidence = {evidence}\n"
+    line = text[: text.index("evidence")].count("\n") + 1
+    with pytest.raises(ManifestError) as caught:
+        read(text)
+    (error,) = caught.value.errors
+    assert (error.code, str(error.place)) == ("KY206", f"policy.toml:{line}:1: trust.allow[0].evidence")
+    assert error.what.startswith(told)
+    assert error.hint.startswith("leave `evidence` out, or ask for ")
+
+
+@pytest.mark.parametrize("evidence", ['"signature"', '["signature", "lock"]'])
+def test_signers_that_are_named_count_where_their_signature_is_asked_for(evidence: str) -> None:
+    (one,) = read(f'{ALLOW}keys = ["{KEY}"]\nevidence = {evidence}\n').allow or ()
+    assert one.keys == (PublicKey.parse(KEY),)
+    assert one.evidence[0] == "signature"
 
 
 def test_other_settings_may_stand_beside_it_where_there_are_settings() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kernelyard import get_kernel, get_locked_kernel
-from kernelyard.errors import EnvironmentProblemError, VerificationError
+from kernelyard.errors import EnvironmentProblemError, InputError, VerificationError
 from kernelyard.formats.index import Index
 from kernelyard.formats.signature import SigningKey, sign_index
 from kernelyard.hub import open_hub
@@ -228,6 +228,25 @@ def test_a_policy_that_names_keys_wants_their_signature(
     refused(load, "KY645", "signed by other keys")
     write(other)
     assert load(version=1).number == 5
+
+
+def test_a_policy_whose_keys_would_not_count_lets_nothing_be_loaded(
+    put: Put, load: Callable[..., ModuleType], project: Path, web_hub: str
+) -> None:
+    key = SigningKey.new()
+    put(1)
+    rule = f'[[trust.allow]]\nhub = "{web_hub}"\nkernels = ["org/gray"]\nkeys = ["{key.public}"]\n'
+    (project / "kernelyard.toml").write_text(f'{rule}evidence = "index"\n')
+    with pytest.raises(InputError, match='names `keys`, and asks for "index", which is there without') as caught:
+        load(version=1)
+    assert (caught.value.code, str(caught.value.place)) == (
+        "KY206",
+        f"{project}/kernelyard.toml:5:1: trust.allow[0].evidence",
+    )
+    (project / "kernelyard.toml").write_text(f'{rule}evidence = ["signature", "lock"]\n')
+    refused(load, "KY644", "asked for: signature or lock; there is an index")
+    put(2, key)
+    assert load(version=1).number == 2
 
 
 @pytest.mark.parametrize("reason", ["seen", "named"])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from kernelyard.errors import InputError
@@ -15,11 +14,15 @@ from kernelyard.formats.signature import PublicKey
 from kernelyard.formats.sigstore_identity import GITHUB_ACTIONS, Identity
 from kernelyard.formats.tables import Problems, Table
 from kernelyard.formats.toml_document import parse_toml
+from kernelyard.records import record
 
 __all__ = ["EVIDENCE", "HUGGING_FACE", "SETTINGS", "Allowance", "Policy", "covers", "policy_of", "read_policy"]
 
 #: What can be asked for, from little to much; the last three are of different kinds.
 EVIDENCE = ("digest", "index", "signature", "sigstore", "lock")
+#: Evidence that a hub can make up by itself, and the member that says whose signature counts for the other kinds.
+_WITHOUT_SIGNERS = frozenset({"digest", "index"})
+_SIGNERS = {"signature": "keys", "sigstore": "sigstore"}
 #: The Hugging Face Hub, at whatever address this machine asks it.
 HUGGING_FACE = "hf://"
 #: The keys of a project's settings. A policy under a name that is not known must not be passed over.
@@ -31,7 +34,7 @@ _ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?:[^/@]*@)?(?P<ho
 _PORTS = {"http": ":80", "https": ":443"}
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Allowance:
     """Kernels that may be loaded from one hub.
 
@@ -52,7 +55,7 @@ class Allowance:
     identities: tuple[Identity, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Policy:
     """What one file says.
 
@@ -185,12 +188,31 @@ def _allowance(table: Table, otherwise: tuple[str, ...]) -> Allowance:
     consent = table.take("consent", bool) is not False
     keys, identities = _keys(table), _identities(table)
     evidence = _evidence(table)
+    # Whoever names signers wants their signatures.
+    asked = (*(["signature"] if keys else []), *(["sigstore"] if identities else []))
     if "evidence" not in table.members:
-        # Whoever names signers wants their signatures.
-        asked = (*(["signature"] if keys else []), *(["sigstore"] if identities else []))
-        evidence = tuple(asked) or otherwise
+        evidence = asked or otherwise
+    else:
+        _check_signers_count(table, evidence, asked)
     table.finish()
     return Allowance(hub or HUGGING_FACE, kernels, consent, evidence, keys, identities)
+
+
+def _check_signers_count(table: Table, evidence: tuple[str, ...], asked: tuple[str, ...]) -> None:
+    """Report evidence that is there without the signers who are named: a reader would think they are asked for."""
+    named = next((_SIGNERS[kind] for kind in asked if kind not in evidence), _SIGNERS[asked[0]] if asked else "")
+    hint = f"leave `evidence` out, or ask for {_listed(asked)}, beside which a lock may stand"
+    without = tuple(kind for kind in evidence if kind in _WITHOUT_SIGNERS)
+    if asked and without:
+        what = f"names `{named}`, and asks for {_listed(without)}, which is there without any signature of theirs"
+        table.report("KY206", "evidence", what, hint)
+    elif evidence and not {*asked} <= {*evidence}:
+        what = f"names `{named}`, and asks for {_listed(evidence)}, for which they do not count"
+        table.report("KY206", "evidence", what, hint)
+
+
+def _listed(kinds: tuple[str, ...]) -> str:
+    return " or ".join(f'"{kind}"' for kind in kinds)
 
 
 def _hub(text: str) -> str:
@@ -214,8 +236,7 @@ def _evidence(table: Table) -> tuple[str, ...]:
     if isinstance(value, list):
         texts = table.strings("evidence") or ()
         keys = [(*table.key, "evidence", number) for number in range(len(texts))]
-        if not value:
-            table.report("KY206", "evidence", "names nothing", "leave it out where nothing is asked for")
+        _check_some(table, "evidence")
     else:
         one = table.take("evidence", str)
         texts, keys = (() if one is None else (one,)), [(*table.key, "evidence")]
@@ -223,8 +244,14 @@ def _evidence(table: Table) -> tuple[str, ...]:
     return tuple(text for text in found if text is not None)
 
 
+def _check_some(table: Table, member: str) -> None:
+    if table.members.get(member) == []:
+        table.report("KY206", member, "names nothing", "leave it out where nothing is asked for")
+
+
 def _keys(table: Table) -> tuple[PublicKey, ...]:
     texts = table.strings("keys") or ()
+    _check_some(table, "keys")
     hint = "`kernelyard hub key show FILE` prints one"
     found = (
         table.parse((*table.key, "keys", number), text, PublicKey.parse, hint) for number, text in enumerate(texts)
@@ -234,6 +261,7 @@ def _keys(table: Table) -> tuple[PublicKey, ...]:
 
 def _identities(table: Table) -> tuple[Identity, ...]:
     found = []
+    _check_some(table, "sigstore")
     for number, value in enumerate(table.take("sigstore", list) or ()):
         key = (*table.key, "sigstore", number)
         if not isinstance(value, dict):

@@ -31,6 +31,7 @@ from kernelyard.errors import (
 from kernelyard.hub import http
 from kernelyard.hub.http import Address, SafeRedirects, authorize, without_password
 from kernelyard.hub.hugging_face_address import DEFAULT_ENDPOINT, endpoint
+from kernelyard.hub.pace import paced_opener
 from kernelyard.hub.static import LARGEST_DOCUMENT, Answer
 from kernelyard.hub.transfer import Patience, Transfer, trouble
 from kernelyard.records import record
@@ -161,9 +162,7 @@ class Access:
     @cached_property
     def _opener(self) -> urllib.request.OpenerDirector:
         # Made for the first request: a kernel that is in the store needs none.
-        opener = urllib.request.build_opener(_Redirects(self._address))
-        opener.addheaders = [("User-Agent", "kernelyard")]
-        return opener
+        return paced_opener(_Redirects(self._address))
 
     def resolve_url(self, repo: str, revision: str, path: str) -> str:
         """Return the address of a file."""

@@ -25,7 +25,7 @@ __all__ = [
     "nearest_capability",
 ]
 
-_CAPABILITY = re.compile(r"(\d{1,5})\.(\d)([af]?)(\+PTX)?", re.ASCII)
+_CAPABILITY = r"(?a)(\d{1,5})\.(\d)([af]?)(\+PTX)?"
 
 _UP_TO_9 = "5.0 5.2 5.3 6.0 6.1 6.2 7.0 7.2 7.5 8.0 8.6 8.7 8.9 9.0"
 _OF_13_0 = (
@@ -121,7 +121,7 @@ class Capability:
         Raises:
             InvalidCapability: The text is none.
         """
-        match = _CAPABILITY.fullmatch(text)
+        match = re.fullmatch(_CAPABILITY, text)
         if match is None:
             raise InvalidCapability(f"not a CUDA capability: {text!r}")
         return cls(int(match[1]), int(match[2]), match[3], match[4] is not None)

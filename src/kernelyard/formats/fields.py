@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 #: Sizes in bytes have up to 19 digits; `int` alone refuses more than 4300 of them, by an error that names no place.
 _LONGEST_NUMBER = 19
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_SURROGATE = r"\\u[dD][89a-fA-F]"
 
 
 class _NotExactError(ValueError):
@@ -48,7 +48,7 @@ def parse_json_object(text: bytes | str, *, code: str, path: str) -> Fields:
     try:
         decoded = text.decode() if isinstance(text, bytes) else text
         value = json.loads(decoded, object_pairs_hook=_members, parse_int=_integer, parse_constant=_refuse_constant)
-        if _SURROGATE.search(decoded):
+        if re.search(_SURROGATE, decoded):
             # Whole pairs are one character by now; a half can be neither written nor hashed.
             json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:

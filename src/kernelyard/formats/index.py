@@ -18,7 +18,7 @@ __all__ = ["CODE", "FORMAT", "FileEntry", "Index", "VariantEntry", "revision_id"
 CODE = "KY213"
 FORMAT = 1
 
-_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_SHA256 = r"(?a)[0-9a-f]{64}"
 
 
 @record(frozen=True, slots=True)
@@ -196,7 +196,7 @@ def _file_from_json(path: str, files: Fields) -> FileEntry:
         raise files.error(path, str(error)) from None
     member = files.table(path)
     digest, size = member.required("sha256", str), member.required("size", int)
-    if not _SHA256.fullmatch(digest):
+    if not re.fullmatch(_SHA256, digest):
         raise member.error("sha256", f"not a sha256 in hexadecimal: {digest!r}")
     if size < 0:
         raise member.error("size", f"not a size: {size}")

@@ -22,7 +22,7 @@ __all__ = ["CODE", "Making", "Metadata"]
 
 CODE = "KY212"
 
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_IDENTIFIER = r"(?a)[A-Za-z_][A-Za-z0-9_]*"
 _HEX_LENGTH = {"sha256": 64, "sha512": 128}
 
 
@@ -156,7 +156,7 @@ class Metadata:
         if backend.required("type", str) not in BACKENDS:
             raise backend.error("type", f"unknown backend {backend.members['type']!r}; known are {', '.join(BACKENDS)}")
         identifier = fields.required("id", str)
-        if not _IDENTIFIER.fullmatch(identifier):
+        if not re.fullmatch(_IDENTIFIER, identifier):
             raise fields.error("id", f"not an identifier: {identifier!r}")
         algorithm, digest = _read_digest(fields)
         ours = _ours(fields)

@@ -21,10 +21,9 @@ _BACKEND_OF = {prefix: backend for backend, prefix in _COMPUTE.items()}
 #: The ecosystem calls Ascend's noarch variants `npu`; `universal` serves every backend.
 _NOARCH_NAMES: dict[str, str] = {**{name: name for name in BACKENDS}, "npu": "cann", "universal": "universal"}
 
-_ARCH = re.compile(
-    r"(?P<framework>torch-stable-abi|torch|tvm-ffi)(?P<version>\d{2,})(?:-(?P<abi>cxx11|cxx98))?"
-    r"-(?P<compute>cpu|metal|neuron|tpu|(?:cu|rocm|xpu|cann)\d{2,})-(?P<cpu>[^-]+)-(?P<os>[^-]+)",
-    re.ASCII,
+_ARCH = (
+    r"(?a)(?P<framework>torch-stable-abi|torch|tvm-ffi)(?P<version>\d{2,})(?:-(?P<abi>cxx11|cxx98))?"
+    r"-(?P<compute>cpu|metal|neuron|tpu|(?:cu|rocm|xpu|cann)\d{2,})-(?P<cpu>[^-]+)-(?P<os>[^-]+)"
 )
 
 
@@ -66,7 +65,7 @@ class VariantName:
         """
         if text.startswith("torch-") and text[6:] in _NOARCH_NAMES:
             return cls("torch-noarch", None, None, _NOARCH_NAMES[text[6:]], None, "", "")
-        match = _ARCH.fullmatch(text)
+        match = re.fullmatch(_ARCH, text)
         if match is None or (match["abi"] and match["framework"] != "torch"):
             raise InvalidVariantName(f"not the name of a variant: {text!r}")
         digits = match["version"]

@@ -7,7 +7,7 @@ from functools import total_ordering
 
 __all__ = ["InvalidVersion", "Version"]
 
-_DOTTED = re.compile(r"\d+(\.\d+)*", re.ASCII)
+_DOTTED = r"(?a)\d+(\.\d+)*"
 
 
 class InvalidVersion(ValueError):  # noqa: N818 - named like packaging.version.InvalidVersion
@@ -25,7 +25,7 @@ class Version:
 
     def __init__(self, text: str) -> None:
         stripped = text.strip()
-        if not _DOTTED.fullmatch(stripped):
+        if not re.fullmatch(_DOTTED, stripped):
             raise InvalidVersion(f"not a version of dot-separated numbers: {text!r}")
         self.text = stripped
         self.parts = tuple(int(part) for part in stripped.split("."))

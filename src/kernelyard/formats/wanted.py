@@ -19,11 +19,11 @@ _HINT = (
     "pass version=1 (--version 1) for the newest of v1, version='>=1.1,<1.3' for a range of releases, "
     "or revision= for a branch, a tag or a revision's id"
 )
-_MAJOR = re.compile(r"v?(0|[1-9]\d{0,8})", re.ASCII)
-_EXACT = re.compile(r"v?(\d+(\.\d+)+([a-z]+\d+)?(\.[a-z]+\d+)*)", re.ASCII)
-_TAG = re.compile(r"v\d", re.ASCII)
+_MAJOR = r"(?a)v?(0|[1-9]\d{0,8})"
+_EXACT = r"(?a)v?(\d+(\.\d+)+([a-z]+\d+)?(\.[a-z]+\d+)*)"
+_TAG = r"(?a)v\d"
 #: A number that no release has; Python itself refuses to read those of some thousand digits.
-_ENDLESS = re.compile(r"\d{19}")
+_ENDLESS = r"\d{19}"
 _PARTS = 3
 _SHOWN = 80
 
@@ -75,14 +75,14 @@ class Wanted:
         if not isinstance(version, str):
             raise InputError(_CODE, f"a version is a number such as 1, not {version!r}", hint=_HINT)
         text = version.strip()
-        if major := _MAJOR.fullmatch(text):
+        if major := re.fullmatch(_MAJOR, text):
             return cls(version=int(major[1]))
-        if exact := _EXACT.fullmatch(text):
+        if exact := re.fullmatch(_EXACT, text):
             text = f"=={exact[1]}"
         from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
         # `===` compares texts, and an empty range would let everything through.
-        if text and "===" not in text and not _ENDLESS.search(text):
+        if text and "===" not in text and not re.search(_ENDLESS, text):
             with suppress(InvalidSpecifier):
                 return cls(releases=str(SpecifierSet(text)))
         raise InputError(_CODE, f"not a version or a range of releases: {_shown(version)}", hint=_HINT)
@@ -125,7 +125,7 @@ def newest_first(tags: Iterable[str]) -> tuple[str, ...]:
 
     releases: list[tuple[Version, str]] = []
     for tag in tags:
-        if not _TAG.match(tag) or _ENDLESS.search(tag):
+        if not re.match(_TAG, tag) or re.search(_ENDLESS, tag):
             continue
         try:
             releases.append((Version(tag[1:]), tag))
@@ -148,7 +148,7 @@ def release_of(text: str, *, version: int) -> str:
 
     number = text.removeprefix("v")
     try:
-        parsed = None if _ENDLESS.search(number) else Version(number)
+        parsed = None if re.search(_ENDLESS, number) else Version(number)
     except InvalidVersion:
         parsed = None
     if parsed is None or len(parsed.release) != _PARTS or parsed.epoch or parsed.local or parsed.dev is not None:

@@ -25,8 +25,8 @@ _TIMEOUT_S = 30
 #: The documents of a hub that are not for ever.
 _CHANGING = ("refs.json", "hub.json")
 #: What idna leaves as it is; its tables take 2 ms to load.
-_PLAIN = re.compile(r"[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*", re.ASCII)
-_HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+", re.ASCII)
+_PLAIN = r"(?a)[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*"
+_HOST = r"(?a)[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+"
 #: What `quote` leaves as it is: all that RFC 3986 allows in a path, and escapes that are there already.
 _PATH = "/%:@!$&'()*+,;=~"
 #: For trouble that may pass, where a reader is given no other.
@@ -48,8 +48,8 @@ class Address:
         """Read an address; ValueError if it is none."""
         parts = urlsplit(text)
         name = parts.hostname or ""
-        host = name if ":" in name or _PLAIN.fullmatch(name) else name.encode("idna").decode()
-        if not _HOST.fullmatch(host):
+        host = name if ":" in name or re.fullmatch(_PLAIN, name) else name.encode("idna").decode()
+        if not re.fullmatch(_HOST, host):
             raise ValueError("not the name of a host")
         authorization = None
         if parts.username is not None:

@@ -32,8 +32,8 @@ from kernelyard.hub.tree import BUILD, INDEX, YANKED, Listing, TreeFile, head_of
 
 __all__ = ["HuggingFaceHub"]
 
-_COMMIT = re.compile(r"[0-9a-f]{40}", re.ASCII)
-_SHORT = re.compile(r"[0-9a-f]{4,39}", re.ASCII)
+_COMMIT = r"(?a)[0-9a-f]{40}"
+_SHORT = r"(?a)[0-9a-f]{4,39}"
 #: Bytes of a file outside LFS; the Hub itself takes 10 MB at most.
 _LARGEST_SMALL = 64 << 20
 _MOST_PAGES = 1000
@@ -77,9 +77,9 @@ class HuggingFaceHub(PublishingHub):
             except NotThereError:
                 self.refs(repo).find_version(wanted.version)
                 raise self._no_revision(repo, branch) from None
-        elif text is not None and _COMMIT.fullmatch(text):
+        elif text is not None and re.fullmatch(_COMMIT, text):
             yield self.read(Refs(repo), text, None)
-        elif text is not None and not _SHORT.fullmatch(text):
+        elif text is not None and not re.fullmatch(_SHORT, text):
             try:
                 yield self._read(Refs(repo), text, text)
             except NotThereError:
@@ -94,7 +94,7 @@ class HuggingFaceHub(PublishingHub):
 
     def read(self, refs: Refs, id_: str, ref: str | None) -> Revision:
         """Return one revision; see :meth:`kernelyard.hub.protocol.Hub.read`."""
-        if not _COMMIT.fullmatch(id_):
+        if not re.fullmatch(_COMMIT, id_):
             raise self._no_revision(refs.kernel, id_)
         kept = Revisions.default(self.location).read(refs.kernel, id_)
         if kept is not None:
@@ -117,7 +117,7 @@ class HuggingFaceHub(PublishingHub):
         except (KeyError, TypeError, AttributeError):
             raise trouble(url, "the server's answer is no list of branches and tags") from None
         for name, id_ in (*branches.items(), *tags.items()):
-            if not (name and name.isprintable() and _COMMIT.fullmatch(id_)):
+            if not (name and name.isprintable() and re.fullmatch(_COMMIT, id_)):
                 raise trouble(url, f"not a branch or tag: {name!r} at {id_!r}")
         # The Hub does not tell the message of a tag, so that the reason stays unknown here.
         yanked = {name.removeprefix(YANKED): "" for name in tags if name.startswith(YANKED)}
@@ -196,7 +196,7 @@ class HuggingFaceHub(PublishingHub):
         """Read a revision by a branch, a tag or an id, in one request where it has an index."""
         repo = refs.kernel
         url = self.access.resolve_url(repo, text, INDEX)
-        is_id = bool(_COMMIT.fullmatch(text))
+        is_id = bool(re.fullmatch(_COMMIT, text))
         try:
             reply = self.access.document(repo, url, fresh=not is_id)
             commit, document = reply.commit, reply.content
@@ -287,7 +287,7 @@ class HuggingFaceHub(PublishingHub):
                     ids = [str(one["id"]) for one in page]
                 except (KeyError, TypeError):
                     raise trouble(url, "the server's answer is no list of commits") from None
-                log |= {id_: RefChange(branch, None, id_, "") for id_ in ids if _COMMIT.fullmatch(id_)}
+                log |= {id_: RefChange(branch, None, id_, "") for id_ in ids if re.fullmatch(_COMMIT, id_)}
         return replace(refs, log=tuple(log.values()))
 
     def _pages(self, repo: str, url: str) -> Iterator[list[Any]]:

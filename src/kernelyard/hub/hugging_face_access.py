@@ -41,11 +41,11 @@ __all__ = ["Access", "NotThereError", "Reply", "Settings", "refusal"]
 _TRUE = frozenset({"1", "ON", "YES", "TRUE"})
 _TIMEOUT_S = 30
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _GONE = 401, 403, 404, 410
-_COMMIT = re.compile(r"[0-9a-f]{40}", re.ASCII)
-_KERNEL = re.compile(r"/kernels/([^/]+/[^/]+)/")
+_COMMIT = r"(?a)[0-9a-f]{40}"
+_KERNEL = r"/kernels/([^/]+/[^/]+)/"
 #: What can stand in a header.
-_TOKEN = re.compile(r"[!-~]+", re.ASCII)
-_NEXT = re.compile(r'<([^<>]*)>\s*;\s*rel="?next"?')
+_PRINTABLE = r"(?a)[!-~]+"
+_NEXT = r'<([^<>]*)>\s*;\s*rel="?next"?'
 
 
 @record(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class _Redirects(SafeRedirects):
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> urllib.request.Request | None:
         """Follow a redirect, and remember the first; not to another kernel, which another may have."""
-        asked, named = _KERNEL.search(urlsplit(req.full_url).path), _KERNEL.search(urlsplit(newurl).path)
+        asked, named = re.search(_KERNEL, urlsplit(req.full_url).path), re.search(_KERNEL, urlsplit(newurl).path)
         if asked and named and unquote(named[1]).lower() != unquote(asked[1]).lower():
             raise _MovedError(unquote(named[1]))
         if isinstance(req, _Request):
@@ -210,7 +210,7 @@ class Access:
             what = "the Hugging Face Hub may not be asked: HF_HUB_OFFLINE is set"
             hint = "unset it, or ask by a revision's whole id for a kernel that has been loaded before"
             raise EnvironmentProblemError("KY532", what, hint=hint, place=Place(url))
-        if self.settings.token is not None and not _TOKEN.fullmatch(self.settings.token):
+        if self.settings.token is not None and not re.fullmatch(_PRINTABLE, self.settings.token):
             what = "your token for the Hugging Face Hub has characters that none has, so that it cannot be sent"
             hint = "look at HF_TOKEN, or log in anew with `hf auth login`"
             raise EnvironmentProblemError("KY531", what, hint=hint, place=Place(url))
@@ -245,7 +245,7 @@ class Access:
             raise refusal(self.settings, repo, error.status, code=code, said=said, url=url) from None
 
     def _following(self, url: str, headers: list[Message]) -> str | None:
-        found = _NEXT.search(str(headers[-1].get("Link") or ""))
+        found = re.search(_NEXT, str(headers[-1].get("Link") or ""))
         if found is None:
             return None
         # The token goes to this address too.
@@ -287,7 +287,7 @@ def refusal(settings: Settings, repo: str, status: int, *, code: str | None, sai
 
 def _commit(headers: list[Message]) -> str | None:
     found = next((value for one in headers if (value := one.get("X-Repo-Commit"))), None)
-    return found if found is not None and _COMMIT.fullmatch(found) else None
+    return found if found is not None and re.fullmatch(_COMMIT, found) else None
 
 
 def _is_true(value: str | None) -> bool:

@@ -39,7 +39,7 @@ __all__ = [
     "check_repo",
 ]
 
-_REPO = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*/[A-Za-z0-9_-][A-Za-z0-9._-]*", re.ASCII)
+_REPO = r"(?a)[A-Za-z0-9_-][A-Za-z0-9._-]*/[A-Za-z0-9_-][A-Za-z0-9._-]*"
 _LONGEST_REPO = 200
 #: As many as browsers ask of one server; more would be rude.
 FILES_AT_ONCE = 8
@@ -314,7 +314,7 @@ def check_repo(repo: str) -> str:
     Raises:
         InputError: It is not ``org/name`` (KY504).
     """
-    if len(repo) > _LONGEST_REPO or not _REPO.fullmatch(repo):
+    if len(repo) > _LONGEST_REPO or not re.fullmatch(_REPO, repo):
         raise InputError(
             "KY504",
             f"not the name of a kernel: {repo!r}",

@@ -19,10 +19,10 @@ __all__ = ["CODE", "FORMAT", "VERSION_BRANCH", "RefChange", "Refs", "check_ref"]
 CODE = "KY507"
 FORMAT = 1
 
-_ID = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_ID = r"(?a)[0-9a-f]{64}"
 #: Also the id of a commit, on hubs made of git.
-_WHOLE_ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}", re.ASCII)
-_SHORT = re.compile(r"[0-9a-f]{4,63}", re.ASCII)
+_WHOLE_ID = r"(?a)[0-9a-f]{40}|[0-9a-f]{64}"
+_SHORT = r"(?a)[0-9a-f]{4,63}"
 _SHA1 = 40
 #: Branches that are versions. Longer numbers are names as any other: Python itself refuses to read some.
 VERSION_BRANCH = re.compile(r"v(0|[1-9]\d{0,17})", re.ASCII)
@@ -182,9 +182,9 @@ class Refs:
         for refs in (self.branches, self.tags):
             if text in refs:
                 return refs[text], text
-        if _WHOLE_ID.fullmatch(text) and (len(text) > _SHA1 or text in self.ids):
+        if re.fullmatch(_WHOLE_ID, text) and (len(text) > _SHA1 or text in self.ids):
             return text, None
-        found = sorted(id_ for id_ in self.ids if id_.startswith(text)) if _SHORT.fullmatch(text) else []
+        found = sorted(id_ for id_ in self.ids if id_.startswith(text)) if re.fullmatch(_SHORT, text) else []
         if len(found) > 1:
             names = ", ".join(id_[:16] for id_ in found)
             raise InputError(
@@ -286,6 +286,6 @@ def _ids(fields: Fields) -> dict[str, str]:
 def _id(fields: Fields, member: str) -> str:
     # An id becomes part of a path, so nothing else may stand here.
     value = fields.required(member, str)
-    if not _ID.fullmatch(value):
+    if not re.fullmatch(_ID, value):
         raise fields.error(member, f"not a revision's id: {value!r}")
     return value

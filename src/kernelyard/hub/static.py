@@ -37,7 +37,7 @@ FORMAT = 1
 _CHUNK = 1 << 20
 #: Bytes of a document of a hub.
 LARGEST_DOCUMENT = 64 << 20
-_WHOLE_ID = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_WHOLE_ID = r"(?a)[0-9a-f]{64}"
 
 
 @record(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class StaticHub(PublishingHub):
     def candidates(self, repo: str, wanted: Wanted) -> Iterator[Revision]:
         """Yield the revisions that are asked for; see :meth:`kernelyard.hub.protocol.Hub.candidates`."""
         check_repo(repo)
-        if wanted.revision is not None and _WHOLE_ID.fullmatch(wanted.revision):
+        if wanted.revision is not None and re.fullmatch(_WHOLE_ID, wanted.revision):
             # The id vouches for itself: where branches stand is not asked.
             yield self.read(Refs(repo), wanted.revision, None)
             return

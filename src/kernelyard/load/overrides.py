@@ -24,9 +24,8 @@ _HINT = (
     "or name a TOML file"
 )
 #: A path up to the next colon: quoted, with a drive letter, or plain.
-_PATH = re.compile(
-    r"""\s*(?: "(?P<double>[^"]*)" | '(?P<single>[^']*)' | (?P<plain>(?:[A-Za-z]:(?=[\\/]))?[^:"']*) )\s*(?=:|$)""",
-    re.VERBOSE,
+_PATH = (
+    r"""(?x)\s*(?: "(?P<double>[^"]*)" | '(?P<single>[^']*)' | (?P<plain>(?:[A-Za-z]:(?=[\\/]))?[^:"']*) )\s*(?=:|$)"""
 )
 
 
@@ -71,7 +70,7 @@ def parse_overrides(text: str) -> dict[str, str]:
             at += 1
             continue
         repo, equals, _ = text[at:].partition("=")
-        found = _PATH.match(text, at + len(repo) + 1) if equals and ":" not in repo else None
+        found = re.compile(_PATH).match(text, at + len(repo) + 1) if equals and ":" not in repo else None
         path = next((group for group in found.groups() if group is not None), "").strip() if found else ""
         if found is None or not path:
             entry = text[at:].partition(":")[0]

@@ -38,8 +38,8 @@ _DIGITS_OF_MAJOR = {"cuda": 2, "rocm": 1, "xpu": 4, "cann": 1}
 #: Backend -> the package by which torch has it.
 _PACKAGES = {"cann": "torch-npu", "neuron": "torch-neuronx", "tpu": "torch-tpu"}
 _METAL_MACOS = Version("26")
-_NUMBERS = re.compile(r"(\d+)\.(\d+)", re.ASCII)
-_XPU = re.compile(r"(\d{4})(\d{2})\d*", re.ASCII)
+_NUMBERS = r"(?a)(\d+)\.(\d+)"
+_XPU = r"(?a)(\d{4})(\d{2})\d*"
 
 
 @record(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def _rocm(facts: Facts, system: System) -> Refusal | None:
         here = f"this torch, {torch.version}, is built without it" if torch else "no torch is installed"
         return Refusal(f"It is for ROCm and {here}.", cure)
     # `6.4.43482-0f2d60242`: torch tells the build of HIP, whose first numbers are those of ROCm.
-    found = _NUMBERS.match(torch.hip)
+    found = re.match(_NUMBERS, torch.hip)
     if wanted is not None and found is not None and (int(found[1]), int(found[2])) != (wanted.major, wanted.minor):
         reason = f"It is built with ROCm {wanted} and this torch, {torch.version}, is for ROCm {found[0]}."
         return Refusal(reason, cure)
@@ -138,7 +138,7 @@ def _xpu(facts: Facts, system: System) -> Refusal | None:
     if torch is None or torch.xpu is None:
         here = f"this torch, {torch.version}, is built without it" if torch else "no torch is installed"
         return Refusal(f"It is for XPU and {here}.", cure)
-    found = _XPU.match(torch.xpu)
+    found = re.match(_XPU, torch.xpu)
     if wanted is None or found is None or (int(found[1]), int(found[2])) == (wanted.major, wanted.minor):
         return None
     here = f"{int(found[1])}.{int(found[2])}"

@@ -9,7 +9,7 @@ from kernelyard.load.system.description import System
 
 __all__ = ["device_number"]
 
-_CUDA = re.compile(r"(?:cuda:?)?(\d*)", re.ASCII)
+_CUDA = r"(?a)(?:cuda:?)?(\d*)"
 
 
 def device_number(device: object, system: System) -> int | None:
@@ -24,7 +24,7 @@ def device_number(device: object, system: System) -> int | None:
     """
     if device is None:
         return None
-    match = _CUDA.fullmatch(str(device)) if not isinstance(device, bool) else None
+    match = re.fullmatch(_CUDA, str(device)) if not isinstance(device, bool) else None
     if match is None or str(device) == "":
         hint = 'name a GPU by its number, or as in "cuda:1"; for the CPU ask for the backend cpu'
         raise InputError("KY623", f"not a GPU: {device!r}", hint=hint)

@@ -41,7 +41,7 @@ _DRIVER_OF_PTX = {
 }
 
 #: Other spellings of capabilities that publishers use: those of nvcc (`sm_90a`, `compute_90`).
-_NVCC = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d{1,2})(?P<minor>\d)(?P<suffix>[af]?)", re.ASCII)
+_NVCC = r"(?a)(?P<kind>sm|compute)_(?P<major>\d{1,2})(?P<minor>\d)(?P<suffix>[af]?)"
 
 
 def driver_for_ptx(isa: Version) -> Version | None:
@@ -69,7 +69,7 @@ def images_of(facts: Facts) -> tuple[DeviceImage, ...] | None:
 
 
 def _promised(text: str) -> Iterable[DeviceImage]:
-    nvcc = _NVCC.fullmatch(text)
+    nvcc = re.fullmatch(_NVCC, text)
     if nvcc:
         kind = "sass" if nvcc["kind"] == "sm" else "ptx"
         return (DeviceImage(kind, f"{int(nvcc['major'])}.{nvcc['minor']}{nvcc['suffix']}", None),)

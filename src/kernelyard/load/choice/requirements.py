@@ -11,7 +11,7 @@ from kernelyard.load.system.packages import installed_version, normalised
 
 __all__ = ["lookup_in", "marker_environment", "unmet"]
 
-_BARE_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
+_BARE_NAME = r"(?a)[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
 
 
 #: What Python calls the systems of variants: `sys_platform`, `platform_system`, `os_name`.
@@ -29,7 +29,7 @@ def unmet(
         installed: Normalised name of a package -> its version, None where it is not installed.
         environment: What markers are judged by that is not as in this interpreter.
     """
-    if _BARE_NAME.fullmatch(requirement):
+    if re.fullmatch(_BARE_NAME, requirement):
         return None if installed(normalised(requirement)) is not None else f"{requirement} is not installed"
     from packaging.requirements import InvalidRequirement, Requirement
 

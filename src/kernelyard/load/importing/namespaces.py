@@ -22,7 +22,7 @@ _HEADER = struct.Struct("<16s HHI QQQ I HHHHHH")
 _SECTION = struct.Struct("<II QQQQ II QQ")
 _STRINGS, _LOADED = 3, 2
 #: The mangled name of what the macros of torch/library.h and torch/csrc/stable/library.h make for a namespace.
-_INIT = re.compile(rb"_ZL(\d+)((?:STABLE_)?TORCH_LIBRARY_init_)")
+_INIT = rb"_ZL(\d+)((?:STABLE_)?TORCH_LIBRARY_init_)"
 
 #: Files that were opened here, by device and inode: opening one again runs nothing.
 _opened: set[tuple[int, int]] = set()
@@ -87,7 +87,7 @@ def registered_names(library: Path) -> set[str]:
             return names
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             for begin, end in _string_tables(content):
-                for match in _INIT.finditer(content, begin, end):
+                for match in re.compile(_INIT).finditer(content, begin, end):
                     name = content[match.start(2) : match.start(2) + int(match[1])]
                     names.add(name[len(match[2]) :].decode("utf-8", "replace"))
     return names

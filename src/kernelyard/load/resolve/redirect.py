@@ -26,7 +26,7 @@ __all__ = ["STATUS", "Redirect", "known_redirect", "redirect_at", "redirect_of"]
 
 STATUS = "kernel-status.toml"
 _FORMAT = 1
-_ID = re.compile(r"[0-9a-f]{4,64}", re.ASCII)
+_ID = r"(?a)[0-9a-f]{4,64}"
 _logger = logging.getLogger("kernelyard.load")
 
 
@@ -127,7 +127,7 @@ def known_redirect(source: Hub, repo: str, wanted: Wanted, within_s: float | Non
 
 def _refs(wanted: Wanted) -> tuple[str, ...]:
     """Return the branches and tags at which a kernel may say that it has moved; none for who wants certain bytes."""
-    if _ID.fullmatch(wanted.revision or ""):
+    if re.fullmatch(_ID, wanted.revision or ""):
         return ()
     asked = wanted.revision or (f"v{wanted.version}" if wanted.version is not None else "main")
     return tuple(dict.fromkeys((asked, "main")))

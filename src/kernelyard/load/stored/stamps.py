@@ -34,7 +34,7 @@ from kernelyard.store.permissions import unsafe_above
 __all__ = ["Hashed", "hashed", "stamp_folder"]
 
 _FORMAT = 1
-_DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_DIGEST = r"(?a)[0-9a-f]{64}"
 #: A stamp of 100,000 files.
 _MOST_BYTES = 32 << 20
 #: Fewer bytes are hashed as fast as their stamp is read.
@@ -226,7 +226,7 @@ def _stamped(path: Path, root: Path, seen: Mapping[str, Signature]) -> dict[str,
         if {name: tuple(values[:4]) for name, values in files.items()} != seen:
             return None
         digests = {name: values[4] for name, values in sorted(files.items())}
-        if not all(_DIGEST.fullmatch(digest) for digest in digests.values()):
+        if not all(re.fullmatch(_DIGEST, digest) for digest in digests.values()):
             return None
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None

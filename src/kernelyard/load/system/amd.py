@@ -9,7 +9,7 @@ from pathlib import Path
 __all__ = ["amd_architectures"]
 
 _TOPOLOGY = Path("/sys/class/kfd/kfd/topology/nodes")
-_VERSION = re.compile(r"^gfx_target_version (\d+)$", re.ASCII | re.MULTILINE)
+_VERSION = r"(?am)^gfx_target_version (\d+)$"
 
 
 def amd_architectures(topology: Path = _TOPOLOGY) -> tuple[str, ...]:
@@ -28,7 +28,7 @@ def amd_architectures(topology: Path = _TOPOLOGY) -> tuple[str, ...]:
 def _architectures(nodes: list[Path]) -> Iterator[str]:
     for node in nodes:
         try:
-            found = _VERSION.search((node / "properties").read_text("ascii", "replace"))
+            found = re.search(_VERSION, (node / "properties").read_text("ascii", "replace"))
         except OSError:
             continue
         # CPUs are nodes too: their version is 0. Of the others it is major * 10000 + minor * 100 + stepping, and the

@@ -13,7 +13,7 @@ __all__ = ["glibc_version", "macos_version", "musl_version"]
 
 #: musl is its own dynamic linker, which has its version as a text for those who start it.
 _MUSL_LINKERS = "ld-musl-*.so.1"
-_MUSL_VERSION = re.compile(rb"\0(1\.\d{1,3}\.\d{1,3})(?:-git-[\w-]+)?\0")
+_MUSL_VERSION = rb"\0(1\.\d{1,3}\.\d{1,3})(?:-git-[\w-]+)?\0"
 
 
 def glibc_version() -> Version | None:
@@ -29,7 +29,7 @@ def musl_version(folder: Path = Path("/lib")) -> Version | None:
     """Return the version of musl, which stands in its dynamic linker in ``folder``; None where there is none."""
     for linker in sorted(folder.glob(_MUSL_LINKERS)):
         try:
-            found = _MUSL_VERSION.search(linker.read_bytes())
+            found = re.search(_MUSL_VERSION, linker.read_bytes())
         except OSError:
             continue
         if found:

@@ -29,12 +29,12 @@ __all__ = ["System", "Torch", "describe_system", "describe_torch", "find_torch",
 _CPU = {"amd64": "x86_64", "arm64": "aarch64"}
 _OS = {"linux": "linux", "darwin": "darwin", "win32": "windows"}
 
-_NUMBERS = re.compile(r"(\d+)\.(\d+)", re.ASCII)
+_NUMBERS = r"(?a)(\d+)\.(\d+)"
 #: What PyTorch's own releases look like: `2.11.0`, `2.11.0+cu130`, `2.11.0+rocm6.4`, `2.5.1.post3`.
-_RELEASE = re.compile(r"\d+\.\d+(\.\d+)*(\.post\d+)?(\+(cpu|cu\d+|rocm[\d.]+|xpu)(\.\w+)*)?", re.ASCII)
-_ASSIGNMENT = re.compile(r"^(__version__|cuda|hip|xpu)\b[^=\n]*=\s*['\"]([^'\"\n]+)['\"]", re.ASCII | re.MULTILINE)
+_RELEASE = r"(?a)\d+\.\d+(\.\d+)*(\.post\d+)?(\+(cpu|cu\d+|rocm[\d.]+|xpu)(\.\w+)*)?"
+_ASSIGNMENT = r"(?am)^(__version__|cuda|hip|xpu)\b[^=\n]*=\s*['\"]([^'\"\n]+)['\"]"
 #: The constructor of c10::Error takes a std::string; its mangled name tells which of the two.
-_C10_ERROR = re.compile(rb"_ZN3c105ErrorC\dENS_14SourceLocationE(NSt7__cxx11|Ss)")
+_C10_ERROR = rb"_ZN3c105ErrorC\dENS_14SourceLocationE(NSt7__cxx11|Ss)"
 
 
 @record(frozen=True, slots=True)
@@ -63,12 +63,12 @@ class Torch:
 
         Only releases have a known C++ ABI: a build from in between may have that of the one before or of none.
         """
-        return self.numbers if _RELEASE.fullmatch(self.version) else None
+        return self.numbers if re.fullmatch(_RELEASE, self.version) else None
 
     @property
     def numbers(self) -> tuple[int, int]:
         """Major and minor, whatever kind of build it is."""
-        match = _NUMBERS.match(self.version)
+        match = re.match(_NUMBERS, self.version)
         return (int(match[1]), int(match[2])) if match else (0, 0)
 
     def reaches(self, floor: Version) -> bool:
@@ -193,7 +193,7 @@ def describe_torch(folder: Path, *, version: str | None = None) -> Torch | None:
         What it is, or None where no version is known.
     """
     try:
-        found = dict(_ASSIGNMENT.findall((folder / "version.py").read_text("utf-8", errors="replace")))
+        found = dict(re.findall(_ASSIGNMENT, (folder / "version.py").read_text("utf-8", errors="replace")))
     except OSError:
         found = {}
     version = found.get("__version__") or version
@@ -225,7 +225,7 @@ def _cxx11_abi(folder: Path) -> bool | None:
             (folder / "lib" / "libc10.so").open("rb") as file,
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
         ):
-            match = _C10_ERROR.search(content)
+            match = re.search(_C10_ERROR, content)
             return None if match is None else match[1] != b"Ss"
     except (OSError, ValueError):
         return None

@@ -8,14 +8,14 @@ import sys
 
 __all__ = ["installed_packages", "installed_version", "normalised"]
 
-_SEPARATORS = re.compile(r"[-_.]+")
+_SEPARATORS = r"[-_.]+"
 #: Folder of the module path -> when it changed last, and the versions that the names of its folders tell.
 _listed: dict[str, tuple[int, dict[str, tuple[str, ...]]]] = {}
 
 
 def normalised(name: str) -> str:
     """Return the name of a package as the index compares it (PEP 503)."""
-    return _SEPARATORS.sub("-", name).lower()
+    return re.sub(_SEPARATORS, "-", name).lower()
 
 
 def installed_version(name: str) -> str | None:

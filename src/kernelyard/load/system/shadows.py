@@ -38,8 +38,8 @@ _LIBRARIES = (
 )
 #: What the system itself brings, so that there is nothing to tell of where it is taken from the system's own folders.
 _OF_SYSTEM = {"libstdc++.so.6", "libgcc_s.so.1", "libcuda.so.1"}
-_SYSTEM_FOLDER = re.compile(r"(?:/usr)?/lib(?:64|/[\w-]+-linux-gnu)?/?", re.ASCII)
-_DRIVER = re.compile(r"libcuda\.so\.(\d+\.\d+(?:\.\d+)?)", re.ASCII)
+_SYSTEM_FOLDER = r"(?a)(?:/usr)?/lib(?:64|/[\w-]+-linux-gnu)?/?"
+_DRIVER = r"(?a)libcuda\.so\.(\d+\.\d+(?:\.\d+)?)"
 
 
 @record(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def shadowing_driver(shadows: tuple[Shadow, ...]) -> Version | None:
     """
     for shadow in shadows:
         if shadow.library == "libcuda.so.1":
-            found = _DRIVER.fullmatch(os.path.basename(os.path.realpath(shadow.path)))  # noqa: PTH119
+            found = re.fullmatch(_DRIVER, os.path.basename(os.path.realpath(shadow.path)))  # noqa: PTH119
             return Version(found[1]) if found else None
     return None
 
@@ -100,7 +100,7 @@ def _shadows(environment: Mapping[str, str]) -> Iterator[Shadow]:
             found.add(library)
             yield Shadow(library, path, "LD_PRELOAD")
     for folder in library_folders(environment):
-        is_of_system = _SYSTEM_FOLDER.fullmatch(folder) is not None
+        is_of_system = re.fullmatch(_SYSTEM_FOLDER, folder) is not None
         for library in _LIBRARIES:
             if is_of_system and library in _OF_SYSTEM:
                 continue

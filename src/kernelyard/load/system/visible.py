@@ -11,9 +11,9 @@ from kernelyard.load.system.nvml import Gpu, Instance
 __all__ = ["cuda_device_order", "cuda_visible_devices", "visible_gpus"]
 
 #: The spelling from before R470, which later drivers still take: the GPU and the numbers of the instance on it.
-_OLD_MIG = re.compile(r"mig-(gpu-[^/]+)/(\d+)/(\d+)", re.ASCII)
+_OLD_MIG = r"(?a)mig-(gpu-[^/]+)/(\d+)/(\d+)"
 #: A number as C reads it: what follows it does not count, so that `0x1` is 0.
-_NUMBER = re.compile(r"[+-]?\d+", re.ASCII)
+_NUMBER = r"(?a)[+-]?\d+"
 
 
 def visible_gpus(gpus: tuple[Gpu, ...], visible: str | None, order: str | None) -> tuple[tuple[Gpu, ...], bool]:
@@ -37,7 +37,7 @@ def visible_gpus(gpus: tuple[Gpu, ...], visible: str | None, order: str | None) 
     if visible is None:
         return _whole_or_cut(gpus), by_bus
     entries = [part.strip() for part in visible.split(",")]
-    if _NUMBER.match(entries[0]):
+    if re.match(_NUMBER, entries[0]):
         return _by_number(entries, gpus, by_bus=by_bus)
     if entries[0].startswith("MIG-") and any(gpu.mig for gpu in gpus) and not any(gpu.instances for gpu in gpus):
         # NVML does not list instances to everybody: any GPU may be the one that was cut up.
@@ -57,7 +57,7 @@ def _by_number(entries: list[str], gpus: tuple[Gpu, ...], *, by_bus: bool) -> tu
     by_index = {gpu.index: gpu for gpu in gpus}
     chosen: list[Gpu] = []
     for entry in entries:
-        match = _NUMBER.match(entry)
+        match = re.match(_NUMBER, entry)
         found = by_index.get(int(match[0])) if match else None
         if found is None:
             break
@@ -89,7 +89,7 @@ def _named(entry: str, gpus: tuple[Gpu, ...]) -> list[Gpu]:
     if not entry.startswith("MIG-") or entry == "MIG-":
         return []
     all_instances = [(gpu, instance) for gpu in gpus for instance in gpu.instances]
-    old = _OLD_MIG.fullmatch(wanted)
+    old = re.fullmatch(_OLD_MIG, wanted)
     if old:
         numbers = (int(old[2]), int(old[3]))
         return [

@@ -31,10 +31,7 @@ _WITHIN = ("tool", "kernelyard")
 _MACHINE = "/etc/kernelyard/policy.toml"
 #: What our table looks like in a file for many: the head of a table, or a key. A dependency on Kernelyard alone is no
 #: reason to read all of it.
-_TABLE = re.compile(
-    rb"""^\s*\[[^]\n]*\bkernelyard\b | ^[^=#\n]*\bkernelyard\b[^=\n]*= | [{,]\s*["']?kernelyard["']?\s*[.=]""",
-    re.MULTILINE | re.VERBOSE,
-)
+_TABLE = rb"""(?mx)^\s*\[[^]\n]*\bkernelyard\b | ^[^=#\n]*\bkernelyard\b[^=\n]*= | [{,]\s*["']?kernelyard["']?\s*[.=]"""
 _HINT = "see its permissions; without knowing what it forbids nothing is loaded"
 
 
@@ -157,7 +154,7 @@ def _parsed(path: Path, mtime_ns: int, size: int, inode: int, named: bool) -> Po
     try:
         with open_regular(path) as file:
             content = file.read()
-        if shared and not _TABLE.search(content):
+        if shared and not re.search(_TABLE, content):
             return None
         text = content.decode("utf-8")
     except OSError as error:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
+from tests.installing import run_uv
+
 if TYPE_CHECKING:
     from kernelyard.toolchain.parts import PartSource
 
@@ -132,6 +134,15 @@ def sample(tmp_path: Path) -> Callable[[str], Path]:
         return copy_sample(name, tmp_path / name)
 
     return copy
+
+
+@pytest.fixture(scope="session")
+def own_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel of Kernelyard, as an index has it."""
+    folder = tmp_path_factory.mktemp("wheels")
+    run_uv("build", "-q", "--wheel", "--out-dir", folder, REPOSITORY)
+    (folder / ".gitignore").unlink(missing_ok=True)
+    return folder
 
 
 @pytest.fixture(scope="session")

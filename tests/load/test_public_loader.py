@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import sysconfig
-import venv
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.hub.hugging_face_server import Hub
+from tests.installing import make_environment
 from tests.load.test_drop_in import PROGRAM
 
 pytestmark = [pytest.mark.compile, pytest.mark.network, pytest.mark.torch, pytest.mark.slow]
@@ -40,18 +39,7 @@ print("kernelyard" in sys.modules)
 def public_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Python with the public loader; torch, which is large, is taken from the environment that runs the tests."""
     pytest.importorskip("torch")
-    folder = tmp_path_factory.mktemp("public")
-    venv.create(folder, with_pip=True)
-    python = folder / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "--quiet", _PUBLIC_LOADER], check=True, capture_output=True)
-    site = subprocess.run(
-        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.strip()
-    Path(site, "outer.pth").write_text(sysconfig.get_path("purelib") + "\n", "utf-8")
-    return python
+    return make_environment(tmp_path_factory.mktemp("public"), _PUBLIC_LOADER, beside_the_tests=True)
 
 
 def _run(python: Path, loader: str, build: Path) -> list[str]:

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +16,8 @@ import pytest
 from kernelyard.hub import PublishingHub, open_hub
 from kernelyard.hub.folder import FolderHub
 from kernelyard.hub.protocol import Publication
-from tests.conftest import REPOSITORY, Command
+from tests.conftest import Command
+from tests.installing import uv
 from tests.lock.conftest import Publish, served
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
@@ -62,13 +62,6 @@ def succeed(command: list[str | Path], env: dict[str, str] | None = None, *, cwd
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def own_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheels")
-    succeed([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, REPOSITORY])
-    return folder
-
-
 @dataclass(frozen=True)
 class Installer:
     """Builds wheels and installs them as a user of one program does."""
@@ -96,10 +89,6 @@ class Installer:
             succeed([sys.executable, "-m", "venv", folder])
             succeed([python, "-m", "pip", "install", "-q", "--find-links", links, wheel])
         return python
-
-
-def uv() -> Path:
-    return Path(sysconfig.get_path("scripts")) / "uv"
 
 
 @pytest.fixture(params=["pip", "uv"])

@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ import pytest
 from kernelyard.lock.locking import lock_project
 from kernelyard.lock.resolve import Request
 from kernelyard.publish import push_project
+from tests.installing import make_environment
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLES = REPOSITORY / "examples" / "containers"
@@ -30,17 +30,12 @@ steps_are_run = [pytest.mark.compile, pytest.mark.network, pytest.mark.torch, py
 
 
 @pytest.fixture(scope="module")
-def environment_of_image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def environment_of_image(tmp_path_factory: pytest.TempPathFactory, own_wheel: Path) -> Path:
     """Install this checkout as a wheel into an environment of its own, beside the torch of the tests."""
     pytest.importorskip("torch")
     root = tmp_path_factory.mktemp("image")
-    subprocess.run([sys.executable, "-m", "venv", root / "venv"], check=True)
-    python = str(root / "venv/bin/python")
-    pip = [python, "-m", "pip", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "-q", "--no-deps", "-w", root, REPOSITORY], check=True)
-    subprocess.run([*pip, "install", "-q", "--no-deps", *root.glob("kernelyard-*.whl")], check=True)
+    python = make_environment(root / "venv", "--no-deps", *own_wheel.iterdir(), beside_the_tests=True)
     (site,) = (root / "venv/lib").glob("python*/site-packages")
-    (site / "torch.pth").write_text(sysconfig.get_path("purelib") + "\n")
     where = [python, "-c", "import kernelyard; print(kernelyard.__file__)"]
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     told = subprocess.run(where, check=True, capture_output=True, text=True, env=clean).stdout

@@ -6,7 +6,6 @@ import hashlib
 import json
 import subprocess
 import sys
-import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from kernelyard.lock.locking import check_lock, lock_project
 from kernelyard.lock.resolve import Request
 from tests.hub import hugging_face_server
 from tests.hub.hugging_face_server import Hub
+from tests.installing import make_environment
 from tests.lock.conftest import Publish
 
 MakeProject = Callable[..., Path]
@@ -97,20 +97,13 @@ def test_untrusted_publishers_are_locked_with_consent_alone(root: Path, server: 
     assert get_locked_kernel("org/gray", lockfile=root).RELEASE == "1.0"
 
 
-def public_python(folder: Path, requirement: str) -> Path:
-    venv.create(folder, with_pip=True)
-    python = folder / "bin/python"
-    subprocess.run([python, "-m", "pip", "install", "--quiet", requirement], check=True, capture_output=True)
-    return python
-
-
 @pytest.mark.network
 @pytest.mark.slow
 def test_the_newer_format_is_what_the_kernels_package_reads_and_writes(
     root: Path, project: MakeProject, server: Hub, publish: Publish, tmp_path: Path
 ) -> None:
     del publish, server
-    python = public_python(tmp_path / "public", "kernels==0.17.2")
+    python = make_environment(tmp_path / "public", "kernels==0.17.2")
     project('[tool.kernels.dependencies]\n"org/gray" = 1\n[tool.kernelyard.dependencies]\n"org/other" = ">=1"\n')
     (root / "kernels.lock").write_text(
         json.dumps([{"dependency": {"repo-id": "org/gray", "version": 1}, "lock": {"commit": "a" * 40}}])
@@ -133,7 +126,7 @@ def test_the_newer_format_is_what_the_kernels_package_reads_and_writes(
 @pytest.mark.network
 @pytest.mark.slow
 def test_the_older_format_has_the_digests_that_the_kernels_package_computes(root: Path, tmp_path: Path) -> None:
-    python = public_python(tmp_path / "public", "kernels==0.16.2")
+    python = make_environment(tmp_path / "public", "kernels==0.16.2")
     result = lock_project(root, Request(), format_="kernels-0.16")
     program = (
         "import json, sys, dataclasses; from kernels.lockfile import KernelLock, get_kernel_locks\n"

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import venv
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 
 from kernelyard.lock.locking import lock_project
 from kernelyard.lock.resolve import Request
-from tests.conftest import REPOSITORY
+from tests.installing import make_environment
 from tests.lock.conftest import Publish
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
@@ -96,11 +95,10 @@ BACK_ENDS = {
 }
 
 
-def pip(python: Path | str, *arguments: str | Path, cwd: Path | None = None, **env: str) -> None:
+def pip(*arguments: str | Path, python: Path | str = sys.executable, env: dict[str, str] | None = None) -> None:
     done = subprocess.run(
-        [python, "-m", "pip", "--disable-pip-version-check", *arguments],
-        cwd=cwd,
-        env=os.environ | env,
+        [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check", *arguments],
+        env=os.environ | (env or {}),
         capture_output=True,
         text=True,
         check=False,
@@ -108,30 +106,32 @@ def pip(python: Path | str, *arguments: str | Path, cwd: Path | None = None, **e
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.fixture(scope="module")
-def own_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel of Kernelyard, as an index has it."""
-    folder = tmp_path_factory.mktemp("wheels")
-    pip(sys.executable, "wheel", "--no-deps", "--wheel-dir", folder, REPOSITORY)
-    return folder
+def is_there(back_end: BackEnd) -> bool:
+    return back_end.needs is None or shutil.which(back_end.needs) is not None
 
 
 @pytest.fixture(scope="module")
-def build_tool(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the program that builds a source archive and a wheel of it."""
-    folder = tmp_path_factory.mktemp("tool")
-    pip(sys.executable, "install", "--target", folder, "build")
-    return folder
+def index(tmp_path_factory: pytest.TempPathFactory, own_wheel: Path) -> dict[str, str]:
+    """Settings with which pip and uv take all back-ends, and Kernelyard, from a folder: asked of the index once."""
+    folder = tmp_path_factory.mktemp("back-ends")
+    needed = {one for back_end in BACK_ENDS.values() if is_there(back_end) for one in back_end.requires}
+    # The last one is what hatchling asks for where it builds for an editable installation.
+    others = [*sorted(needed - {"kernelyard"}), "editables"]
+    pip("wheel", "--wheel-dir", folder, *own_wheel.iterdir(), *others)
+    links = {"FIND_LINKS": str(folder), "NO_INDEX": "1"}
+    return {f"{tool}_{name}": value for tool in ("PIP", "UV") for name, value in links.items()}
+
+
+@pytest.fixture(scope="module")
+def builder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment with the program that builds a source archive and a wheel of it."""
+    return make_environment(tmp_path_factory.mktemp("tool") / "venv", "build[uv]")
 
 
 @pytest.fixture(scope="module")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory, own_wheel: Path) -> Path:
     """A fresh environment with Kernelyard alone, for the applications to be installed into."""
-    folder = tmp_path_factory.mktemp("environment")
-    venv.create(folder, with_pip=True)
-    python = folder / "bin/python"
-    pip(python, "install", *own_wheel.iterdir())
-    return python
+    return make_environment(tmp_path_factory.mktemp("environment") / "venv", *own_wheel.iterdir())
 
 
 @pytest.fixture
@@ -162,11 +162,11 @@ def members(wheel: Path) -> list[str]:
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("name", BACK_ENDS)
 def test_an_application_brings_its_lock_with_every_back_end(
-    name: str, publish: Publish, own_wheel: Path, build_tool: Path, elsewhere: Path
+    name: str, publish: Publish, index: dict[str, str], builder: Path, elsewhere: Path
 ) -> None:
     tmp_path = publish.builds.parent
     back_end = BACK_ENDS[name]
-    if back_end.needs is not None and shutil.which(back_end.needs) is None:
+    if not is_there(back_end):
         pytest.skip(f"there is no {back_end.needs} here")
     publish(release="1.0.0")
     root = tmp_path / "project"
@@ -176,8 +176,8 @@ def test_an_application_brings_its_lock_with_every_back_end(
 
     # By way of a source archive, as releases are made.
     done = subprocess.run(
-        [sys.executable, "-m", "build", "--outdir", tmp_path / "dist", root],
-        env=os.environ | {"PYTHONPATH": str(build_tool), "PIP_FIND_LINKS": str(own_wheel)},
+        [builder, "-m", "build", "--installer", "uv", "--outdir", tmp_path / "dist", root],
+        env=os.environ | index,
         capture_output=True,
         text=True,
         check=False,
@@ -190,7 +190,7 @@ def test_an_application_brings_its_lock_with_every_back_end(
     subprocess.run([elsewhere, "-c", get], check=True)
     shutil.rmtree(root)
     shutil.rmtree(publish.root)
-    pip(elsewhere, "install", "--no-deps", "--force-reinstall", "--no-index", wheel)
+    pip("install", "--no-deps", "--force-reinstall", "--no-index", wheel, python=elsewhere)
     ran = subprocess.run(
         [elsewhere, "-c", "import my_app; print(my_app.release())"],
         cwd=tmp_path,
@@ -204,13 +204,13 @@ def test_an_application_brings_its_lock_with_every_back_end(
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("name", ["setuptools", "hatchling, by the hook", "uv_build"])
 def test_an_editable_installation_has_the_lock_as_it_is_at_the_time(
-    name: str, publish: Publish, own_wheel: Path, elsewhere: Path, tmp_path: Path
+    name: str, publish: Publish, index: dict[str, str], elsewhere: Path, tmp_path: Path
 ) -> None:
     publish(release="1.0.0")
     root = tmp_path / "project"
     make(root, BACK_ENDS[name])
     lock_project(root, Request())
-    pip(elsewhere, "install", "--no-deps", "--force-reinstall", "--editable", root, PIP_FIND_LINKS=str(own_wheel))
+    pip("install", "--no-deps", "--force-reinstall", "--editable", root, python=elsewhere, env=index)
     ask = "import my_app, kernelyard; "
     get = (
         ask
@@ -225,15 +225,15 @@ def test_an_editable_installation_has_the_lock_as_it_is_at_the_time(
 
 
 def test_setuptools_warns_of_a_lock_that_is_missing_and_hatchling_refuses(
-    own_wheel: Path, tmp_path: Path, elsewhere: Path
+    index: dict[str, str], tmp_path: Path
 ) -> None:
     said = {}
     for name in ("setuptools", "hatchling, by the hook"):
         root = tmp_path / name.partition(",")[0]
         make(root, BACK_ENDS[name])
         done = subprocess.run(
-            [elsewhere, "-m", "pip", "wheel", "-v", "--no-deps", "--wheel-dir", tmp_path / "dist", root],
-            env=os.environ | {"PIP_FIND_LINKS": str(own_wheel)},
+            [sys.executable, "-m", "pip", "wheel", "-v", "--no-deps", "--wheel-dir", tmp_path / "dist", root],
+            env=os.environ | index,
             capture_output=True,
             text=True,
             check=False,
@@ -242,10 +242,10 @@ def test_setuptools_warns_of_a_lock_that_is_missing_and_hatchling_refuses(
     assert said == {"setuptools": (0, True), "hatchling": (1, True)}
 
 
-def test_a_build_of_somebody_else_s_project_is_not_touched(own_wheel: Path, tmp_path: Path, elsewhere: Path) -> None:
+def test_a_build_of_somebody_else_s_project_is_not_touched(index: dict[str, str], tmp_path: Path) -> None:
     root = tmp_path / "project"
     make(root, BACK_ENDS["setuptools"])
     (root / "pyproject.toml").write_text((root / "pyproject.toml").read_text().replace(KERNELS, ""))
-    pip(elsewhere, "wheel", "--no-deps", "--wheel-dir", tmp_path / "dist", root, PIP_FIND_LINKS=str(own_wheel))
+    pip("wheel", "--no-deps", "--wheel-dir", tmp_path / "dist", root, env=index)
     (wheel,) = (tmp_path / "dist").iterdir()
     assert not [name for name in members(wheel) if name.endswith("kernels.lock")]

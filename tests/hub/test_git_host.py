@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -44,6 +46,29 @@ def fetch(hub: GitHub, folder: Path, **asked: str | int) -> dict[str, bytes]:
     for file in entry.files:
         hub.fetch_file(found, entry.name, file, folder / file.path)
     return {file.path: (folder / file.path).read_bytes() for file in entry.files}
+
+
+@pytest.mark.parametrize(
+    "start",
+    [b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.1 200 OK\r\nContent-Length: 90000\r\n\r\n"],
+    ids=["headers", "references"],
+)
+def test_a_host_that_drips_is_given_up(git_host: Host, monkeypatch: pytest.MonkeyPatch, start: bytes) -> None:
+    """A byte a second would never be silence, and go on for years."""
+
+    def drip(server: Handler) -> None:
+        server.wfile.write(start)
+        with suppress(OSError):
+            while True:
+                server.wfile.write(b"0")
+                time.sleep(0.05)
+        server.close_connection = True
+
+    git_host.troubles.append((r"GET .*/info/refs", drip))
+    monkeypatch.setattr("kernelyard.hub.git_access._WINDOW_S", 1)
+    with pytest.raises(EnvironmentProblemError, match="too slow") as caught:
+        stranger(git_host).resolve(REPO, version=1)
+    assert (caught.value.code, caught.value.exit_code) == ("KY502", 3)
 
 
 def test_a_kernel_is_published_and_fetched_and_large_files_are_sent_once(

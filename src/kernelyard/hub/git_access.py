@@ -51,6 +51,9 @@ _ASIDE = ("warning:", "hint:", "Downloading", "Uploading", "Errors logged")
 _NOT_THERE = re.compile(r"does not appear to be a git repository|repository .*not found|No such remote", re.IGNORECASE)
 #: Commands that change nothing on the host, and trouble that may be over a moment later.
 _READING = frozenset({"ls-remote", "fetch"})
+#: What brings fewer bytes a second for so many seconds is broken off: it could go on for years. While a host works on
+#: what was pushed, git has it send one byte a second.
+_SLOWEST, _ALIVE, _WINDOW_S = 200, 1, 120
 _PASSING = re.compile(
     r"returned error: (408|425|429|500|502|503|504)|RPC failed|early EOF|unexpected disconnect|connection reset"
     r"|empty reply|connection timed out|remote end hung up|expected flush after|transfer closed"
@@ -199,7 +202,8 @@ class GitPlace:
         also = {"GIT_ALLOW_PROTOCOL": self.scheme, **({"GIT_DIR": str(folder)} if folder else {})}
         if self.scheme == "ssh":
             also |= _ssh()
-        config = self._config(repo)
+        is_reading = arguments[0] in _READING
+        config = self._config(repo, slowest=_SLOWEST if is_reading else _ALIVE)
         with tempfile.TemporaryDirectory() as empty:
             if self.login is not None:
                 also |= {_USER: self.login[0], _PASSWORD: self.login[1] or "", _REFUSED_FILE: f"{empty}/refused"}
@@ -209,7 +213,7 @@ class GitPlace:
 
             try:
                 # What is only read can be asked for again; of a push nobody knows how far it came.
-                return _patiently(once) if arguments[0] in _READING else once()
+                return _patiently(once) if is_reading else once()
             except subprocess.CalledProcessError as error:
                 failure = self.trouble(repo, error.stderr.decode("utf-8", "replace"))
                 raise failure from error
@@ -272,15 +276,14 @@ class GitPlace:
             hint = "let the server speak git's protocol 2 (over ssh: AcceptEnv GIT_PROTOCOL in its sshd_config)"
         return EnvironmentProblemError("KY502", f"the repository cannot be reached: {last}", hint=hint, place=place)
 
-    def _config(self, repo: str) -> list[tuple[str, str]]:
+    def _config(self, repo: str, *, slowest: int) -> list[tuple[str, str]]:
         config = [
             (f"remote.{REMOTE}.url", self.repository(repo)),
             # What a fetch leaves out is not missed.
             (f"remote.{REMOTE}.promisor", "true"),
             (f"remote.{REMOTE}.partialclonefilter", "blob:none"),
-            # Time has no limit, standing still has.
-            ("http.lowSpeedLimit", "1"),
-            ("http.lowSpeedTime", "120"),
+            ("http.lowSpeedLimit", str(slowest)),
+            ("http.lowSpeedTime", str(_WINDOW_S)),
             # Any commit can be asked for by its id.
             ("protocol.version", "2"),
             ("remote.lfsdefault", REMOTE),

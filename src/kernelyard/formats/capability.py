@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, replace
+from functools import total_ordering
 
 from kernelyard.formats.versions import Version
 from kernelyard.records import record
@@ -98,7 +99,8 @@ class UnsupportedCapability(ValueError):  # noqa: N818
     """A toolkit cannot compile for what is asked of it."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@total_ordering
+@record(frozen=True, slots=True)
 class Capability:
     """One CUDA architecture.
 
@@ -135,6 +137,9 @@ class Capability:
     def machine(self) -> str:
         """The capability without ``+PTX``: ``9.0a``."""
         return f"{self.major}.{self.minor}{self.suffix}"
+
+    def __lt__(self, other: Capability) -> bool:
+        return astuple(self) < astuple(other)
 
     def __str__(self) -> str:
         return self.machine + ("+PTX" if self.ptx else "")

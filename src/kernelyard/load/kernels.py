@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from kernelyard.errors import InputError
 from kernelyard.formats.variant import BACKENDS
@@ -19,7 +20,9 @@ from kernelyard.load.loading import Request, install, load, load_from
 from kernelyard.load.overrides import local_override
 from kernelyard.load.resolve.remembered import freshness
 from kernelyard.load.resolve.resolution import Terms
-from kernelyard.load.variants import VariantAccepted, VariantRejected, decisions, is_loadable, is_path
+
+if TYPE_CHECKING:
+    from kernelyard.load.variants import VariantAccepted, VariantRejected
 
 __all__ = ["get_kernel", "get_kernel_variants", "get_local_kernel", "has_kernel", "install_kernel"]
 
@@ -161,6 +164,8 @@ def has_kernel(
         KernelyardError: What :func:`get_kernel` raises when the kernel or the version is not there, when it is not
             trusted, or when the hub cannot be reached.
     """
+    from kernelyard.load.variants import is_loadable
+
     terms = _terms(backend, device, check_arch=check_arch)
     return is_loadable(Request(repo_id, Wanted.parse(version, revision), terms, hub, trust_remote_code, refresh))
 
@@ -196,6 +201,8 @@ def get_kernel_variants(
     Raises:
         KernelyardError: As :func:`get_kernel`, but not where no variant fits.
     """
+    from kernelyard.load.variants import decisions, is_path
+
     terms = _terms(backend, device, check_arch=check_arch)
     if is_path(repo_id):
         if version is not None or revision is not None:

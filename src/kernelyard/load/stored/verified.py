@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from kernelyard.hub.folder import FolderVariant, hash_with
 from kernelyard.load.stored.holding import hold
 from kernelyard.load.stored.stamps import hashed
 from kernelyard.load.stored.survey import Signature, signature, survey, unsafe
+from kernelyard.records import record
 from kernelyard.store import hash_file, open_regular
 from kernelyard.store.permissions import is_trusted
 
@@ -27,7 +26,7 @@ _ELF = b"\x7fELF"
 _REBUILD = "build it again; or, to load a folder that you edit, remove `digest` from its metadata.json"
 
 
-@dataclass(frozen=True)
+@record(frozen=True, slots=True)
 class VerifiedTree:
     """A folder and the files in it that may be used.
 
@@ -37,6 +36,7 @@ class VerifiedTree:
         verification: What vouches for the files: ``hub-index``, ``lock``, ``digest``, or nothing: ``unverified-local``.
         way_out: What the user can do if a file is another one, as a sentence.
         seen: By what a change since would be noticed; None where that takes hashing again.
+        identity: The digest by which equal code is one module; made of ``files``.
     """
 
     root: Path
@@ -44,11 +44,10 @@ class VerifiedTree:
     verification: str
     way_out: str
     seen: Mapping[str, Signature] | None = None
+    identity: str = ""
 
-    @cached_property
-    def identity(self) -> str:
-        """The digest by which equal code is one module."""
-        return tree_digest(self.files)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "identity", tree_digest(self.files))
 
     def read(self, path: str) -> bytes:
         """Return a file's bytes.

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kernelyard import get_kernel
-from kernelyard.errors import EnvironmentProblemError, InputError
+from kernelyard.errors import EnvironmentProblemError, InputError, VerificationError
 from kernelyard.formats.wanted import Wanted
 from kernelyard.hub import open_hub
 from kernelyard.load import kernels
@@ -174,6 +174,55 @@ def test_what_was_tampered_with_is_not_believed(
     kernels._answered.clear()  # as in a new process
     assert load(version=1).number == 1
     assert len(served.requests) == 2
+    # What was fetched anew is there in its place.
+    served.requests.clear()
+    kernels._answered.clear()
+    assert load(version=1).number == 1
+    assert served.requests == []
+
+
+@pytest.mark.parametrize("damage", ["other", "truncated", "folder", "gone"])
+def test_a_damaged_index_is_replaced_by_what_is_fetched_anew(
+    damage: str, put: Callable[[int], str], load: Load, tmp_path: Path
+) -> None:
+    id_ = put(1)
+    load(version=1)
+    index = tmp_path / "store/indexes" / id_ / "index.json"
+    published = index.read_bytes()
+    index.unlink()
+    if damage == "folder":
+        index.mkdir()
+    elif damage != "gone":
+        index.write_bytes(published[:-1] if damage == "truncated" else published.replace(b"MIT", b"GPL"))
+    kernels._answered.clear()
+    assert load(version=1).number == 1
+    assert index.read_bytes() == published
+    # A hub that hands out another one damages nothing: its id does not name it.
+    index.write_bytes(b"{}")
+    (tmp_path / "hub/kernels/org/gray/revisions" / id_ / "index.json").write_bytes(b"{ }")
+    kernels._answered.clear()
+    with pytest.raises(VerificationError, match="not the one that the revision names"):
+        load(version=1)
+    assert index.read_bytes() == b"{}"
+
+
+def test_after_bytes_that_are_not_the_published_ones_the_next_call_asks_again(
+    put: Callable[[int], str], load: Load, served: Served, tmp_path: Path
+) -> None:
+    put(1)
+    (file,) = (
+        path for path in (tmp_path / "hub/blobs").rglob("*") if path.is_file() and b"number" in path.read_bytes()
+    )
+    good = file.read_bytes()
+    file.write_bytes(good.replace(b"1", b"7"))
+    for _ in range(2):
+        with pytest.raises(VerificationError, match="is not the published file"):
+            load(version=1)
+    # The owner has another revision, as the answer of a moment ago does not tell.
+    put(2)
+    served.requests.clear()
+    assert load(version=1).number == 2
+    assert any(path.endswith("refs.json") for path in served.requests)
 
 
 def test_a_freshness_that_is_no_number_is_refused(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:

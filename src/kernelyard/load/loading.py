@@ -30,7 +30,7 @@ from kernelyard.load.importing.loaded import RepoInfo, load_tree
 from kernelyard.load.overrides import VARIABLE, local_override
 from kernelyard.load.resolve.attempts import Attempt, first_success
 from kernelyard.load.resolve.redirect import Redirect, known_redirect, redirect_at, redirect_of
-from kernelyard.load.resolve.remembered import freshness
+from kernelyard.load.resolve.remembered import doubt, freshness
 from kernelyard.load.resolve.resolution import Choice, OfflineError, Terms, at, best, check_files, judged, resolve
 from kernelyard.load.stored.fetch import fetch_variant, metadata_of
 from kernelyard.load.stored.verified import VerifiedTree, content_key
@@ -185,7 +185,8 @@ def _attempts(request: Request, use: Callable[[Request, Hub, Revision, Verdict],
         check_evidence(source, found, pinned=request.wanted.revision == found.id)
         for verdict in choice.usable:
             run = partial(use, request, source, found, verdict)
-            yield Attempt(verdict.variant, at(found), run, partial(_is_stored, source, found, verdict.variant))
+            is_here = partial(_is_stored, source, found, verdict.variant)
+            yield Attempt(verdict.variant, at(found), run, is_here, partial(doubt, source, found.repo))
 
 
 def _load(request: Request, source: Hub, found: Revision, verdict: Verdict) -> ModuleType:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 
 from kernelyard.formats.facts import Facts
 from kernelyard.formats.index import VariantEntry
 from kernelyard.formats.lock import LockedKernel
 from kernelyard.hub import Hub, Revision
+from kernelyard.load.stored import indexes
+from kernelyard.load.stored.indexes import keep_index
 from kernelyard.load.stored.verified import VerifiedTree, content_key, verify_fetched
-from kernelyard.store import Store, open_regular
+from kernelyard.store import Store
 
 __all__ = ["fetch_locked", "keep_index", "locked_entry", "stored_index", "stored_path", "stored_tree", "where"]
 
@@ -87,29 +87,4 @@ def stored_index(kernel: LockedKernel, places: Iterable[Store] | None = None) ->
     """
     if kernel.index is None:
         return None
-    digest, size = kernel.index
-    for store in (Store.default(),) if places is None else places:
-        folder = store.get("indexes", digest)
-        if folder is None:
-            continue
-        try:
-            with open_regular(folder / "index.json") as file:
-                document = file.read(size + 1)
-        except OSError:
-            continue
-        if hashlib.sha256(document).hexdigest() == digest:
-            return document
-    return None
-
-
-def keep_index(document: bytes, *, store: Store | None = None) -> None:
-    """Put a published index into the store.
-
-    Raises:
-        EnvironmentProblemError: The store cannot be written (KY301, KY302).
-    """
-    (store or Store.default()).provide("indexes", hashlib.sha256(document).hexdigest(), partial(_write, document))
-
-
-def _write(document: bytes, folder: Path) -> None:
-    (folder / "index.json").write_bytes(document)
+    return indexes.stored_index(kernel.index[0], places)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-from kernelyard.errors import EnvironmentProblemError, KernelyardError, LoadError, MissingError
+from kernelyard.errors import EnvironmentProblemError, KernelyardError, LoadError, MissingError, VerificationError
 from kernelyard.records import record
 
 __all__ = ["Attempt", "first_success"]
@@ -27,12 +27,14 @@ class Attempt(Generic[T]):
         of: The kernel and the revision, as messages name them.
         run: Uses it.
         is_here: Whether that needs no hub.
+        doubt: Called where its bytes are not the published ones, or not trusted, so that the hub is asked again.
     """
 
     variant: str
     of: str
     run: Callable[[], T]
     is_here: Callable[[], bool]
+    doubt: Callable[[], object] = lambda: None
 
     def __str__(self) -> str:
         return f"{self.variant} of {self.of}"
@@ -66,6 +68,9 @@ def first_success(attempts: Iterator[Attempt[T]]) -> T:
             continue
         try:
             result = attempt.run()
+        except VerificationError:
+            attempt.doubt()
+            raise
         except (LoadError, MissingError) as error:
             failures.append(_Failure(str(attempt), error))
         except EnvironmentProblemError as error:

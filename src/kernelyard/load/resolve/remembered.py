@@ -7,6 +7,7 @@ names a revision and its index; the index is in the store below its sha256, and 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
 import re
@@ -15,7 +16,6 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from kernelyard.errors import InputError, KernelyardError
@@ -27,15 +27,17 @@ from kernelyard.hub.memory import Memory
 from kernelyard.hub.own_file import read_in_layers, read_own, write_own
 from kernelyard.hub.refs import Refs
 from kernelyard.load.resolve.asking import one_asks
+from kernelyard.load.stored.indexes import keep_index, stored_index
 from kernelyard.records import record
-from kernelyard.store import Store, open_regular
 
-__all__ = ["DEFAULT_FRESHNESS_S", "Recalled", "Remembered", "forget", "freshness"]
+__all__ = ["DEFAULT_FRESHNESS_S", "Recalled", "Remembered", "doubt", "forget", "freshness"]
 
 #: Long enough for all processes of a job that starts, short enough for a repaired kernel to arrive.
 DEFAULT_FRESHNESS_S = 600.0
 _FORMAT = 1
-_DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
+#: In place of the time of an answer: it is no fresh one, however long answers are.
+_DOUBTED = 0
+_DIGEST = r"(?a)[0-9a-f]{64}"
 _logger = logging.getLogger("kernelyard.load")
 
 
@@ -101,7 +103,8 @@ class Remembered:
             # Lost, or of another program: the hub is asked again.
             return None
         age_s = time.time() - answer.asked
-        return Recalled(revision, is_fresh=self.wanted.revision == revision.id or 0 <= age_s < within_s)
+        is_recent = answer.asked != _DOUBTED and 0 <= age_s < within_s
+        return Recalled(revision, is_fresh=self.wanted.revision == revision.id or is_recent)
 
     def asking(self) -> AbstractContextManager[None]:
         """Be the one process that asks, or wait until it was answered (:func:`one_asks`)."""
@@ -161,12 +164,29 @@ class Remembered:
             "asked": int(time.time()),
         }
         try:
-            if document is not None and digest is not None:
-                Store.default().provide("indexes", digest, partial(_write_index, document))
+            if document is not None:
+                keep_index(document)
             write_own(self.path, canonical_json(content))
         except (OSError, KernelyardError) as error:
             # A read-only home or store is no reason not to load a kernel.
             _logger.debug("the revision of %s cannot be kept: %s", self.repo, error)
+
+
+def doubt(source: Hub, repo: str) -> None:
+    """Have a hub asked again about a kernel at the next call: what came of its answers was refused.
+
+    They stay for whoever may not ask it, or cannot.
+    """
+    if source.is_local:
+        return
+    try:
+        for path in _folder(source, repo).glob("*.json"):
+            content = json.loads(read_own(path) or b"{}")
+            if content.get("asked"):
+                write_own(path, canonical_json(content | {"asked": _DOUBTED}))
+    except (OSError, ValueError, AttributeError, KernelyardError) as error:
+        # It is asked again when it is not fresh any more.
+        _logger.debug("what is remembered of %s cannot be changed: %s", repo, error)
 
 
 def forget(source: Hub, repo: str) -> None:
@@ -203,17 +223,9 @@ def freshness() -> float:
 
 
 def _read_index(id_: str, digest: str) -> bytes:
-    if not _DIGEST.fullmatch(digest) or (_DIGEST.fullmatch(id_) and id_ != digest):
+    if not re.fullmatch(_DIGEST, digest) or (re.fullmatch(_DIGEST, id_) and id_ != digest):
         raise InputError("KY507", "not the digest of an index")
-    folder = Store.default().get("indexes", digest)
-    if folder is None:
+    document = stored_index(digest)
+    if document is None:
         raise FileNotFoundError(digest)
-    with open_regular(folder / "index.json") as file:
-        document = file.read()
-    if hashlib.sha256(document).hexdigest() != digest:
-        raise InputError("KY507", "not the index that was kept")
     return document
-
-
-def _write_index(document: bytes, folder: Path) -> None:
-    (folder / "index.json").write_bytes(document)

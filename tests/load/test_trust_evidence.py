@@ -121,7 +121,11 @@ def test_explain_says_who_signed_what_a_machine_would_get(
     own = {name: str(tmp_path / name.lower()) for name in ("KERNELYARD_STATE", "KERNELYARD_CACHE", "XDG_CONFIG_HOME")}
     arguments = ("explain", "org/my-gray", "--hub", web_hub)
     text = kernelyard(*arguments, cwd=project, env=own)
-    assert text.returncode == 0, text.stderr
+    assert text.returncode == 4, text.stderr
+    # It is no more than would be said of a load: no variant is called the best of what is forbidden.
+    (row,) = (line.split(maxsplit=2) for line in text.stdout.splitlines() if line.startswith("torch-universal"))
+    assert row == ["torch-universal", "no", "A policy forbids it (KY640)."]
+    assert f"{policy}: org/my-gray is denied here by 'org/*' in `deny` [KY640]\n" in text.stdout
     assert f"signed-by       {key.public}: holds; a key that nobody here has named\n" in text.stdout
     assert f"consent         forbidden: {policy}: org/my-gray is denied here by 'org/*' in `deny`\n" in text.stdout
     evidence = json.loads(kernelyard(*arguments, "--json", cwd=project, env=own).stdout)["evidence"]

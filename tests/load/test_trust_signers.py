@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,10 +12,11 @@ from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
-from kernelyard import get_kernel, get_locked_kernel
+from kernelyard import get_kernel, get_kernel_variants, get_locked_kernel, has_kernel
 from kernelyard.errors import EnvironmentProblemError, InputError, VerificationError
 from kernelyard.formats.index import Index
 from kernelyard.formats.signature import SigningKey, sign_index
@@ -22,16 +25,19 @@ from kernelyard.hub.folder import FolderHub
 from kernelyard.hub.protocol import Publication
 from kernelyard.hub.static import DirectoryReader, StaticHub
 from kernelyard.load import kernels
+from kernelyard.load.resolve.remembered import doubt
 from kernelyard.load.trust import checks as trust
 from kernelyard.load.trust import policies
 from kernelyard.load.trust.checks import check_evidence
 from kernelyard.load.trust.signers import Signers, forget_signers
+from kernelyard.load.variants import VariantRejected
 from kernelyard.lock.locking import lock_project
 from kernelyard.lock.resolve import Request
 
 pytest.importorskip("cryptography")
 
 Put = Callable[..., str]
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(autouse=True)
@@ -88,6 +94,72 @@ def test_what_was_seen_signed_has_to_stay_signed_by_the_same_key(put: Put, load:
     refused(load, "KY645", "is not signed any more")
     put(6, key)
     assert load(version=1).number == 6
+
+
+def test_what_was_refused_is_not_remembered_and_the_next_call_asks_again(
+    put: Put, load: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch, web_hub: str
+) -> None:
+    key = SigningKey.new()
+    put(1, key)
+    load(version=1)
+    put(2)
+    doubt(open_hub(web_hub), "org/gray")
+    monkeypatch.setenv("KERNELYARD_FRESHNESS", "3600")
+    refused(load, "KY645", "is not signed any more")
+    refused(load, "KY645", "is not signed any more")
+    # The hub is mended.
+    put(3, key)
+    assert load(version=1).number == 3
+    # What was remembered before is trusted no longer, by a policy that has come since: the hub is asked, and has it.
+    other = SigningKey.new()
+    put(4, other)
+    rule = f'[[trust.allow]]\nhub = "{web_hub}"\nkernels = ["*"]\nkeys = ["{other.public}"]\n'
+    Path("kernelyard.toml").write_text(rule)
+    trust._settled.clear()
+    kernels._answered.clear()
+    assert load(version=1).number == 4
+
+
+def test_what_was_trusted_before_loads_while_the_hub_that_shows_something_else_may_not_be_asked(
+    put: Put, load: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(1, SigningKey.new())
+    load(version=1)
+    put(2)
+    refused(load, "KY645", "is not signed any more")
+    monkeypatch.setenv("KERNELYARD_OFFLINE", "1")
+    assert load(version=1).number == 1
+
+
+def test_explain_the_error_and_the_list_of_variants_tell_the_same_of_what_is_not_trusted(
+    put: Put, load: Callable[..., ModuleType], kernelyard: Run, web_hub: str, make_variant: Callable[..., Path]
+) -> None:
+    put(1, SigningKey.new())
+    load(version=1)
+    make_variant("build2", name="torch-cpu")
+    make_variant("build2", name="torch-xpu")
+    put(2)
+    error = refused(load, "KY645", "is not signed any more")
+    told, *rows = error.what.splitlines()
+    assert [row.split(maxsplit=2) for row in rows] == [
+        ["torch-cpu", "no", "Its signatures are not those that it has to have (KY645)."],
+        ["torch-universal", "no", "Its signatures are not those that it has to have (KY645)."],
+        ["torch-xpu", "no", ANY],
+    ]
+    done = kernelyard("explain", "org/gray", "--hub", web_hub, env=dict(os.environ))
+    assert done.returncode == 4
+    assert [row.split(maxsplit=2) for row in done.stdout.splitlines()[3:6]] == [row.split(maxsplit=2) for row in rows]
+    assert f"{told.removesuffix(':')} [KY645]" in done.stdout
+    assert error.hint in done.stdout
+    document = json.loads(kernelyard("explain", "org/gray", "--hub", web_hub, "--json", env=dict(os.environ)).stdout)
+    assert (document["best"], document["cure"]) == (None, error.hint)
+    assert document["distrust"] == {"code": "KY645", "what": told.removesuffix(":")}
+    (one, two, _) = get_kernel_variants("org/gray", version=1, hub=web_hub)
+    assert isinstance(one, VariantRejected)
+    assert isinstance(two, VariantRejected)
+    assert (one.reason, one.cure) == ("Its signatures are not those that it has to have (KY645).", error.hint)
+    with pytest.raises(VerificationError, match="is not signed any more"):
+        has_kernel("org/gray", version=1, hub=web_hub, trust_remote_code=True)
 
 
 def test_all_keys_that_were_seen_first_have_to_vouch(put: Put, load: Callable[..., ModuleType]) -> None:

@@ -21,8 +21,10 @@ from kernelyard.formats.variant import VariantName
 from kernelyard.hub import Revision, open_hub
 from kernelyard.hub.folder import hash_tree
 from kernelyard.load import kernels
+from kernelyard.load.choice.explain import explain_kernel
 from kernelyard.load.stored.fetch import fetch_variant
 from kernelyard.load.stored.verified import VerifiedTree
+from kernelyard.load.system.description import describe_system
 from kernelyard.load.trust import checks as trust
 from kernelyard.load.trust import policies
 from kernelyard.load.trust.checks import check_variant
@@ -266,6 +268,40 @@ def test_without_sigstore_what_has_to_be_signed_is_not_loaded(
     with pytest.raises(EnvironmentProblemError) as caught:
         load()
     assert (caught.value.code, caught.value.hint) == ("KY535", "pip install 'kernelyard[sigstore]'")
+
+
+def test_of_variants_in_an_index_those_that_have_to_be_signed_and_are_not_are_passed_over_and_told(
+    variant: Callable[..., Path],
+    make_variant: Callable[..., Path],
+    publish: Callable[..., str],
+    web_hub: str,
+    ask: Callable[[str], None],
+) -> None:
+    build = variant().parent
+    publish(make_variant(name="torch-cpu").parent, repo=REPO)
+    ask(f'{RULE.format(hub=web_hub)}evidence = "sigstore"\n')
+    with pytest.raises(VerificationError, match="is asked for: sigstore; there is an index") as caught:
+        load(hub=web_hub)
+    said = "There is less evidence for it than a policy asks for (KY644)."
+    assert caught.value.code == "KY644"
+    assert [row.split(maxsplit=2) for row in caught.value.what.splitlines()[1:]] == [
+        ["torch-cpu", "no", said],
+        ["torch-universal", "no", said],
+    ]
+    explained = explain_kernel(REPO, describe_system(), version=1, hub=web_hub)
+    assert (explained.best, explained.distrust and explained.distrust.code) == (None, "KY644")
+    # With a bundle beside it, a variant is taken before a better one without; whether the bundle holds, files tell.
+    (build / "torch-universal/metadata.json.sigstore").write_bytes(b"{}")
+    publish(build, repo=REPO)
+    explained = explain_kernel(REPO, describe_system(), version=1, hub=web_hub)
+    assert explained.distrust is None
+    assert [(verdict.variant, verdict.usable) for verdict in explained.verdicts] == [
+        ("torch-universal", True),
+        ("torch-cpu", False),
+    ]
+    with pytest.raises(KernelyardError) as caught_later:
+        load(hub=web_hub)
+    assert caught_later.value.code in {"KY534", "KY535"}
 
 
 @pytest.mark.parametrize("algorithm", ["sha256", "sha512"])

@@ -45,7 +45,7 @@ def command(
     """Say which variant of a kernel a machine gets, and why not the others; or what CODEs such as KY203 mean.
 
     Nothing of the kernel is downloaded or run. Without an argument, all codes are listed. Exits with 1 if the machine
-    gets no variant.
+    gets no variant, with 4 if that is for want of trust.
     """
     if all(_CODE.fullmatch(word) for word in what):
         _print_codes(what)
@@ -65,6 +65,8 @@ def command(
             click.echo()
             for name, said in evidence_lines(evidence):
                 click.echo(f"{name:15} {said}")
+    if explained.distrust is not None:
+        return explained.distrust.exit_code
     return 0 if explained.best is not None else 1
 
 
@@ -107,13 +109,17 @@ def _print(explained: Explanation, system: System) -> None:
     for one in gpus:
         word = {True: "runs", False: "does not run", None: "may run"}[one.runs]
         click.echo(f"\n{one.gpu}: {word}{f': {one.reason}' if one.reason else ''}")
-    if best is None:
+    if explained.distrust is not None:
+        place = f"{explained.distrust.place}: " if explained.distrust.place else ""
+        click.echo(f"\n{place}{explained.distrust.what} [{explained.distrust.code}]")
+        click.echo(explained.cure)
+    elif best is None:
         click.echo()
         click.echo(explained.cure or ("there is no cure that is known" if explained.verdicts else "it has no variants"))
 
 
 def _json(explained: Explanation) -> dict[str, object]:
-    revision = explained.revision
+    revision, distrust = explained.revision, explained.distrust
     return {
         "of": explained.of,
         "revision": revision.id if revision else None,
@@ -121,6 +127,7 @@ def _json(explained: Explanation) -> dict[str, object]:
         "passed-over": [one.id for one in explained.passed_over],
         "best": explained.best.variant if explained.best else None,
         "cure": explained.cure or None,
+        "distrust": {"code": distrust.code, "what": distrust.what} if distrust is not None else None,
         "variants": [_verdict(verdict) for verdict in explained.verdicts],
     }
 

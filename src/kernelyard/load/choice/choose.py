@@ -12,7 +12,7 @@ from kernelyard.load.choice.device import device_number
 from kernelyard.load.choice.rules import Candidate, Verdict, judge
 from kernelyard.load.system.description import System
 
-__all__ = ["choose", "nearest_cure", "none_fits", "table"]
+__all__ = ["choose", "lines", "nearest_cure", "none_fits", "table"]
 
 _FRAMEWORKS = ("", "torch", "torch-stable-abi", "tvm-ffi", "torch-noarch")
 
@@ -48,10 +48,16 @@ def none_fits(what: str, verdicts: Iterable[Verdict]) -> MissingError:
         verdicts: In the order of :func:`choose`.
     """
     refused = tuple(verdicts)
-    width = max((len(verdict.variant) for verdict in refused), default=0)
-    lines = "".join(f"\n  {name:<{width}}  {verdict}  {reason}" for name, verdict, reason in table(refused))
     hint = nearest_cure(refused) or "build or publish it for this machine"
-    return MissingError("KY601", f"{what} has no variant for this machine:{lines or ' none at all'}", hint=hint)
+    told = lines(refused) or " none at all"
+    return MissingError("KY601", f"{what} has no variant for this machine:{told}", hint=hint)
+
+
+def lines(verdicts: Iterable[Verdict]) -> str:
+    """Return the table as it stands in an error: a line for each variant, each after a line feed."""
+    rows = table(verdicts)
+    width = max((len(name) for name, _, _ in rows), default=0)
+    return "".join(f"\n  {name:<{width}}  {verdict}  {reason}" for name, verdict, reason in rows)
 
 
 def nearest_cure(verdicts: Iterable[Verdict]) -> str:

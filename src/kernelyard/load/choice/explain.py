@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from kernelyard.errors import MissingError
+from kernelyard.errors import KernelyardError, MissingError
 from kernelyard.formats.wanted import Wanted
 from kernelyard.hub import Hub, Revision, open_hub
 from kernelyard.hub.protocol import check_repo
@@ -15,7 +16,10 @@ from kernelyard.load.choice.rules import Verdict
 from kernelyard.load.folders import find_folder
 from kernelyard.load.overrides import local_override
 from kernelyard.load.system.description import System
+from kernelyard.load.trust.checks import check_allowed, check_local
+from kernelyard.load.trust.refused import allowed, trusted
 from kernelyard.records import record
+from kernelyard.store import absolute_path
 
 __all__ = ["Explanation", "explain_folder", "explain_kernel"]
 
@@ -30,12 +34,15 @@ class Explanation:
             None for a folder.
         verdicts: Of its variants: the usable ones first, the best leading; then the others, the nearest leading.
         passed_over: Newer revisions that were asked for, none of whose variants is usable.
+        distrust: Why none of those that would run is taken, where that is for want of trust. Consent does not count:
+            whoever calls may give it.
     """
 
     of: str
     revision: Revision | None
     verdicts: tuple[Verdict, ...]
     passed_over: tuple[Revision, ...] = ()
+    distrust: KernelyardError | None = None
 
     @property
     def best(self) -> Verdict | None:
@@ -45,13 +52,22 @@ class Explanation:
     @property
     def cure(self) -> str:
         """Where no variant is usable, what would make the nearest one so; else an empty text."""
+        if self.distrust is not None:
+            return self.distrust.hint
         return "" if self.best is not None else nearest_cure(self.verdicts)
 
 
 def explain_folder(
-    path: str | Path, system: System, *, backend: str | None = None, device: object = None
+    path: str | Path, system: System, *, backend: str | None = None, device: object = None, repo: str | None = None
 ) -> Explanation:
     """Explain what is in a folder.
+
+    Args:
+        path: The folder.
+        system: The machine that is meant.
+        backend: Only variants for this backend will do.
+        device: The GPU that matters, as in :func:`kernelyard.load.choice.choose.choose`.
+        repo: The kernel that it stands for, where it does.
 
     Raises:
         MissingError, InputError, EnvironmentProblemError: As :func:`kernelyard.load.folders.find_folder` does.
@@ -59,8 +75,9 @@ def explain_folder(
     """
     found = find_folder(path)
     verdicts = choose(found.variants, system, backend, device=device)
+    verdicts, distrust = allowed(partial(check_local, absolute_path(path, code="KY607"), repo), verdicts)
     broken = (Verdict(one.name, usable=False, reason=one.reason) for one in found.broken)
-    return Explanation(str(found.path), None, (*verdicts, *broken))
+    return Explanation(str(found.path), None, (*verdicts, *broken), distrust=distrust)
 
 
 def explain_kernel(
@@ -86,16 +103,21 @@ def explain_kernel(
 
     Raises:
         InputError, MissingError, EnvironmentProblemError, VerificationError: As ``Hub.candidates`` does.
-        InputError: ``device`` names no GPU (KY623).
+        InputError: ``device`` names no GPU (KY623), or a policy has mistakes or cannot be read (KY647, KY2xx).
     """
     folder = local_override(check_repo(repo))
     if folder is not None:
-        return explain_folder(folder, system, backend=backend, device=device)
+        return explain_folder(folder, system, backend=backend, device=device, repo=repo)
     source = open_hub(hub)
     passed_over: list[Explanation] = []
     for found in _candidates(source, repo, version, revision):
-        explained = Explanation(repo, found, _verdicts(source, found, system, backend, device))
-        if explained.best is not None:
+        verdicts = _verdicts(source, found, system, backend, device)
+        verdicts, distrust = allowed(partial(check_allowed, source, repo), verdicts)
+        if distrust is None:
+            verdicts, distrust = trusted(source, found, verdicts, pinned=revision == found.id)
+        explained = Explanation(repo, found, verdicts, distrust=distrust)
+        # What is not trusted ends it for `get_kernel` as well: no older release is taken in its place.
+        if explained.best is not None or distrust is not None:
             return replace(explained, passed_over=tuple(one.revision for one in passed_over if one.revision))
         passed_over.append(explained)
     # What is newest is nearest to what was asked for; there is at least one.

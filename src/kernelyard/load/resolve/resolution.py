@@ -18,6 +18,7 @@ from kernelyard.load.choice.unusable import DEVICE_CODE, REQUIREMENTS, as_if_unk
 from kernelyard.load.importing.forks import fork_safe_lock
 from kernelyard.load.resolve.remembered import Recalled, Remembered, freshness
 from kernelyard.load.system.description import describe_system
+from kernelyard.load.trust.refused import trusted, with_table
 from kernelyard.records import record
 
 __all__ = ["Choice", "OfflineError", "Terms", "UnknownError", "at", "best", "check_files", "judged", "resolve"]
@@ -69,10 +70,17 @@ class Terms:
 
 @record(frozen=True, slots=True)
 class Choice:
-    """A revision, and what was said of each of its variants: the usable ones first, the best leading."""
+    """A revision, and what was said of each of its variants: the usable ones first, the best leading.
+
+    Attributes:
+        revision: The revision.
+        verdicts: Of its variants.
+        distrust: Why none of those that would run is taken, where that is for want of trust.
+    """
 
     revision: Revision
     verdicts: tuple[Verdict, ...]
+    distrust: KernelyardError | None = None
 
     @property
     def usable(self) -> tuple[Verdict, ...]:
@@ -105,11 +113,19 @@ def resolve(
     Raises:
         MissingError: No revision that is asked for has a variant that runs here (KY601, or a LoadError with KY609
             where only Python packages are missing); and all that :meth:`Hub.candidates` raises.
+        VerificationError: Too little vouches for the revision, or a policy forbids it (KY640 to KY645), whose variants
+            are told with it; an EnvironmentProblemError where that cannot be verified here (KY646).
         OfflineError: It is not known here, and no hub may be asked (KY532).
     """
     terms = terms or Terms()
     refused: Choice | None = None
     for choice in _remembered_or_asked(source, repo, wanted, terms, refresh=refresh):
+        if choice.distrust is not None:
+            # An older release in its place is what somebody may be after who has come between.
+            if not or_refused:
+                raise with_table(choice.distrust, choice.verdicts)
+            yield choice
+            return
         if not choice.usable:
             refused = refused or choice
             continue
@@ -191,8 +207,8 @@ def _remembered_or_asked(source: Hub, repo: str, wanted: Wanted, terms: Terms, *
     kept = None if refresh or source.is_local else _recall(source, repo, wanted, terms)
     given: str | None = None
     if kept is not None and (kept.is_fresh or offline_variable()):
-        choice = _choice(kept.revision, terms)
-        # It may not fit any more, since torch or the GPUs may be others by now.
+        choice = _choice(source, wanted, kept.revision, terms)
+        # It may not fit any more, since torch, the GPUs or whom one trusts may be others by now.
         if choice.usable or offline_variable():
             given = kept.revision.id
             yield choice
@@ -209,7 +225,7 @@ def _remembered_or_asked(source: Hub, repo: str, wanted: Wanted, terms: Terms, *
         if kept is None or given is not None or error.code != "KY502":
             raise
         _warn_once(source.location, f"{error.what}; taken is what was there before: {at(kept.revision)}")
-        yield _choice(kept.revision, terms)
+        yield _choice(source, wanted, kept.revision, terms)
 
 
 def _asked_in_turn(source: Hub, repo: str, wanted: Wanted, terms: Terms, *, refresh: bool) -> Iterator[Choice]:
@@ -220,7 +236,7 @@ def _asked_in_turn(source: Hub, repo: str, wanted: Wanted, terms: Terms, *, refr
         return
     with _memory(source, repo, wanted, terms).asking():
         kept = _recall(source, repo, wanted, terms)
-        first = _choice(kept.revision, terms) if kept is not None and kept.is_fresh else None
+        first = _choice(source, wanted, kept.revision, terms) if kept is not None and kept.is_fresh else None
         if first is None or not first.usable:
             first = next(asked, None)
     if first is not None:
@@ -229,18 +245,19 @@ def _asked_in_turn(source: Hub, repo: str, wanted: Wanted, terms: Terms, *, refr
 
 
 def _asked(source: Hub, repo: str, wanted: Wanted, terms: Terms) -> Iterator[Choice]:
-    """Yield what the hub has, and remember the first that can be used."""
+    """Yield what the hub has, and remember the first that can be used: what is not trusted is asked for again."""
     is_kept = source.is_local
     for found in source.candidates(repo, wanted):
-        choice = _choice(found, terms)
+        choice = _choice(source, wanted, found, terms)
         if choice.usable and not is_kept:
             is_kept = True
             _keep(source, repo, wanted, terms, found)
         yield choice
 
 
-def _choice(found: Revision, terms: Terms) -> Choice:
-    return Choice(found, judged(found.index.variants, terms))
+def _choice(source: Hub, wanted: Wanted, found: Revision, terms: Terms) -> Choice:
+    verdicts = judged(found.index.variants, terms)
+    return Choice(found, *trusted(source, found, verdicts, pinned=wanted.revision == found.id))
 
 
 def _recall(source: Hub, repo: str, wanted: Wanted, terms: Terms) -> Recalled | None:

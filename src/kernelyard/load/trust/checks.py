@@ -39,6 +39,8 @@ __all__ = [
     "Consent",
     "Way",
     "asked_for",
+    "asks_for_bundles",
+    "check_allowed",
     "check_consent",
     "check_evidence",
     "check_local",
@@ -82,13 +84,8 @@ def check_consent(source: Hub, repo: str, trust_remote_code: object, *, refresh:
     if not refresh and _is_settled(key):
         return
     in_force = policies()
-    _check_denied(in_force, repo)
-    if source.is_local:
-        _check_local_hub(in_force, source, repo)
-    else:
-        consenting = _check_allowed(in_force, source, repo)
-        if not (consenting or consent is True or _names(consent, repo)):
-            _check_publisher(in_force, source, repo, refresh=refresh)
+    if not (_consenting(in_force, source, repo) or consent is True or _names(consent, repo)):
+        _check_publisher(in_force, source, repo, refresh=refresh)
     _settle(key)
 
 
@@ -124,6 +121,26 @@ def check_evidence(source: Hub, found: Revision, *, way: Way = "hub", pinned: bo
         # A lock, and an id that is the index's own digest, vouch for the bytes without any key.
         check_signers(source, found, policy_keys(in_force, source, found.repo))
     _settle(key)
+
+
+def asks_for_bundles(source: Hub, found: Revision, *, way: Way = "hub") -> VerificationError | None:
+    """Return the error for a variant without a bundle of Sigstore, where a policy takes none without (KY644).
+
+    None stands for no such policy, and for a revision without a published index, where only the files tell of bundles.
+
+    Raises:
+        InputError: A policy has mistakes or cannot be read (KY647, KY2xx).
+        EnvironmentProblemError: Signatures are needed, and the package ``cryptography`` is not there (KY646).
+    """
+    key = ("bundles", source.location, found.repo, found.id, way, _surroundings())
+    if found.document is None or _is_settled(key):
+        return None
+    for one in policies():
+        asked = asked_for(one, source, found.repo)
+        if "sigstore" in asked and not any(_is_met(kind, one, source, found, way) for kind in asked):
+            return _too_little(one, found, asked)
+    _settle(key)
+    return None
 
 
 def check_variant(source: Hub, found: Revision, entry: VariantEntry, tree: VerifiedTree, *, way: Way = "hub") -> None:
@@ -197,20 +214,26 @@ class Consent:
     why: str
 
 
+def check_allowed(source: Hub, repo: str) -> bool:
+    """Check that no policy forbids a kernel, whatever a caller says; return whether policies are the consent.
+
+    Raises:
+        VerificationError: A policy denies the kernel (KY640) or does not allow it from there (KY641, KY643).
+        InputError: A policy has mistakes or cannot be read (KY647, KY2xx).
+    """
+    return _consenting(policies(), source, repo)
+
+
 def consent_of(source: Hub, repo: str) -> Consent:
     """Return what :func:`check_consent` would come to if the caller said nothing, as far as that is known here.
 
     Raises:
         InputError: A policy has mistakes or cannot be read (KY647, KY2xx).
     """
-    in_force = policies()
     try:
-        _check_denied(in_force, repo)
-        if source.is_local:
-            _check_local_hub(in_force, source, repo)
-            return Consent(given=True, forbidden=False, why="a folder is the user's own")
-        if _check_allowed(in_force, source, repo):
-            return Consent(given=True, forbidden=False, why="a policy names it")
+        if check_allowed(source, repo):
+            why = "a folder is the user's own" if source.is_local else "a policy names it"
+            return Consent(given=True, forbidden=False, why=why)
     except VerificationError as error:
         return Consent(given=False, forbidden=True, why=f"{error.place}: {error.what}")
     if _hugging_face(source) is None:
@@ -245,6 +268,14 @@ def policy_keys(in_force: Iterable[InForce], source: Hub, repo: str) -> tuple[Pu
     """Return the keys that policies name for a kernel on a hub."""
     found = (one.policy.allowance(_addresses(source), repo) for one in in_force)
     return tuple(key for allowance in found if allowance is not None for key in allowance.keys)
+
+
+def _consenting(in_force: Iterable[InForce], source: Hub, repo: str) -> bool:
+    _check_denied(in_force, repo)
+    if source.is_local:
+        _check_local_hub(in_force, source, repo)
+        return True
+    return _check_allowed(in_force, source, repo)
 
 
 def _check_denied(in_force: Iterable[InForce], repo: str) -> None:
@@ -304,7 +335,11 @@ def _check_publisher(in_force: Iterable[InForce], source: Hub, repo: str, *, ref
 
 
 def _is_met(kind: str, one: InForce, source: Hub, found: Revision, way: Way) -> bool | None:
-    """Return whether a kind of evidence is there; None where the files of a variant have to tell."""
+    """Return whether a kind of evidence is there; None where the files of a variant have to tell.
+
+    Raises:
+        EnvironmentProblemError: It is a signature, and the package ``cryptography`` is not there (KY646).
+    """
     if kind == "lock":
         return way != "hub"
     if kind == "signature":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import field
 from typing import Any
 
 from kernelyard.errors import InputError
@@ -16,7 +17,17 @@ from kernelyard.formats.tables import Problems, Table
 from kernelyard.formats.toml_document import parse_toml
 from kernelyard.records import record
 
-__all__ = ["EVIDENCE", "HUGGING_FACE", "SETTINGS", "Allowance", "Policy", "covers", "policy_of", "read_policy"]
+__all__ = [
+    "EVIDENCE",
+    "HUGGING_FACE",
+    "SETTINGS",
+    "Allowance",
+    "Policy",
+    "covers",
+    "policy_of",
+    "read_again",
+    "read_policy",
+]
 
 #: What can be asked for, from little to much; the last three are of different kinds.
 EVIDENCE = ("digest", "index", "signature", "sigstore", "lock")
@@ -66,6 +77,7 @@ class Policy:
         evidence: What there has to be for kernels that no allowance is about.
         local: Whether folders of the user may be loaded, and used as hubs without being named.
         trust_root: A ``trusted_root.json`` of Sigstore, as it is written; None for the public one.
+        members: The table itself: strings, booleans, and lists and tables of them.
     """
 
     where: str
@@ -74,6 +86,7 @@ class Policy:
     evidence: tuple[str, ...] = ()
     local: bool = True
     trust_root: str | None = None
+    members: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def denied(self, repo: str) -> str | None:
         """Return the pattern by which a kernel is denied, None where it is not. Upper and lower case are one."""
@@ -131,6 +144,24 @@ def read_policy(text: str, *, path: str, within: tuple[str, ...] = (), settings:
     return policy
 
 
+def read_again(members: dict[str, Any], text: str, *, path: str, within: tuple[str, ...] = ()) -> Policy:
+    """Return what a table ``trust`` says that :func:`read_policy` has found in a text before.
+
+    Args:
+        members: The table.
+        text: The file's content.
+        path: Where it stands, for messages.
+        within: The tables that ``trust`` is in.
+
+    Raises:
+        ManifestError: It has mistakes after all.
+    """
+    problems = Problems(path, text)
+    policy = policy_of(Table(members, (*within, "trust"), problems))
+    problems.raise_any()
+    return policy
+
+
 def policy_of(table: Table) -> Policy:
     """Return what a table ``trust`` says; mistakes are reported to the table's problems."""
     evidence = _evidence(table)
@@ -141,6 +172,7 @@ def policy_of(table: Table) -> Policy:
         allow=_allow(table, evidence),
         local=table.take("local", bool) is not False,
         trust_root=table.take("trust-root", str),
+        members=table.members,
     )
     table.finish()
     return found

@@ -12,9 +12,10 @@ import sys
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kernelyard.errors import InputError, Place
+from kernelyard.load.trust.known_policies import known_table, remember_table
 from kernelyard.records import record
 from kernelyard.store import open_regular
 from kernelyard.store.permissions import others_may_write, owners
@@ -163,11 +164,22 @@ def _parsed(path: Path, mtime_ns: int, size: int, inode: int, named: bool) -> Po
     except UnicodeDecodeError as error:
         what = f"this policy is not UTF-8: {error.reason} at byte {error.start}"
         raise InputError("KY647", what, hint="write it again as UTF-8", place=Place(str(path))) from None
-    from kernelyard.formats.policy import read_policy
-
     within = _WITHIN if shared else ()
-    policy = read_policy(text, path=str(path), within=within, settings=shared or path.name == _SETTINGS_FILE)
+    known = known_table(path, content)
+    if known is not None:
+        policy = None if known[0] is None else _read_again(known[0], text, path, within)
+    else:
+        from kernelyard.formats.policy import read_policy
+
+        policy = read_policy(text, path=str(path), within=within, settings=shared or path.name == _SETTINGS_FILE)
+        remember_table(path, content, None if policy is None else policy.members)
     if policy is None and named:
         hint = "write `[trust]`; docs/formats/settings.md has its keys"
         raise InputError("KY647", "this file has no table `trust`", hint=hint, place=Place(str(path)))
     return policy
+
+
+def _read_again(table: dict[str, Any], text: str, path: Path, within: tuple[str, ...]) -> Policy:
+    from kernelyard.formats.policy import read_again
+
+    return read_again(table, text, path=str(path), within=within)

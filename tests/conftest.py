@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sysconfig
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
+from tests import last
 from tests.installing import run_uv
 
 if TYPE_CHECKING:
@@ -30,9 +32,19 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run last what looks at the results of the others."""
-    items.sort(key=lambda item: item.get_closest_marker("last") is not None)
+    items[:] = last.in_order(items, shared=last.shared_folder(config) is not None)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Tell the other processes that share these tests that this one has some."""
+    last.begin(session.config)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell them that it has none any more."""
+    last.end(session.config)
 
 
 class Command(Protocol):
@@ -52,20 +64,23 @@ def _object_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def kept_builds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Keep a copy of each build of this process with another library than those before, whatever comes of its folder.
+def kept_builds(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Keep a copy of each build of the tests with another library than those before, whatever comes of its folder.
 
-    That it passed all checks is known by then; tests/check/test_judges.py has others look at it, too.
+    That it passed all checks is known by then; tests/check/test_all_builds.py has others look at it, too.
     """
     from kernelyard.build import package
 
-    folder = tmp_path_factory.mktemp("builds")
+    folder = (last.shared_folder(pytestconfig) or tmp_path_factory.getbasetemp()) / "kept-builds"
+    folder.mkdir(exist_ok=True)
     put_in_place = package.put_in_place
 
     def keep(work: Path, final: Path) -> None:
         libraries = [hashlib.sha256(library.read_bytes()).hexdigest() for library in sorted(work.glob("*.so"))]
         for digest in libraries:
-            if not (folder / digest).exists():
+            # Another process may be copying the same at this moment: who has its folder first keeps it.
+            with suppress(FileExistsError):
+                (folder / digest).mkdir()
                 shutil.copytree(work, folder / digest / final.name)
         put_in_place(work, final)
 

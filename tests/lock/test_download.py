@@ -241,7 +241,7 @@ def test_what_the_store_has_is_copied_into_a_layer_with_the_hub_gone(
     damaged.write_text("something else")
     with pytest.raises(MissingError) as caught:
         download(read(folder), here(), store=Store(tmp_path / "another"))
-    assert caught.value.code == "KY716"
+    assert caught.value.code == "KY726"
     (tmp_path / "gone").rename(hub)
     (fetched,) = download(read(folder), here(), store=Store(tmp_path / "another")).pieces
     assert {path.name: path.read_bytes() for path in fetched.path.iterdir()} == files

@@ -347,6 +347,33 @@ def test_a_folder_of_the_project_is_named_from_there(publish: Publish, project: 
     assert locked(root, upgrade=True).find("org/gray").release == "1.1.0"
 
 
+def test_a_lock_that_is_moved_within_its_project_finds_the_default_hub_again(
+    publish: Publish, project: MakeProject, hub: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish("org/common")
+    publish(needs=[{"repo-id": "org/common", "version": 1}])
+    root = project(ONE)
+    hub.rename(root / "hub")
+    monkeypatch.setenv("KERNELYARD_HUB", str(root / "hub"))
+    before = locked(root)
+    assert {kernel.hub for kernel in before.kernels.values()} == {"hub"}
+    # What is newer is not asked for.
+    Publish(root / "hub", publish.builds)(release="1.1.0")
+    (root / "kernelyard.toml").write_text('lockfile = "src/app/kernels.lock"\n')
+    moved = root / "src/app/kernels.lock"
+    moved.parent.mkdir(parents=True)
+    (root / "kernels.lock").rename(moved)
+    assert stale(root) == ["~ org/gray is on ../../hub as seen from the lock, and locked from hub"]
+    monkeypatch.delenv("KERNELYARD_HUB")
+    after = locked(root)
+    assert {kernel.hub for kernel in after.kernels.values()} == {"../../hub"}
+    assert {key: kernel.revision for key, kernel in after.kernels.items()} == {
+        key: kernel.revision for key, kernel in before.kernels.items()
+    }
+    check_lock(root)
+    assert get_locked_kernel("org/gray", lockfile=moved).RELEASE == "1.0.0"
+
+
 def test_a_home_that_nobody_has_is_told(publish: Publish, project: MakeProject) -> None:
     publish()
     root = project(ONE)

@@ -15,9 +15,12 @@ from kernelyard import get_locked_kernel, load_kernel
 from kernelyard.errors import EnvironmentProblemError, InputError, MissingError, VerificationError
 from kernelyard.formats.lock import KernelLock
 from kernelyard.formats.versions import Version
-from kernelyard.load.system.description import System, Torch
+from kernelyard.load.system.description import System, Torch, describe_system
+from kernelyard.lock.download import download
+from kernelyard.lock.lock_at import read_lock_at
 from kernelyard.lock.locking import lock_project
 from kernelyard.lock.resolve import Request
+from kernelyard.lock.targets import Target
 from tests.lock.conftest import Publish, Server, served
 
 MakeProject = Callable[..., Path]
@@ -31,6 +34,10 @@ def locked(publish: Publish, project: MakeProject) -> Path:
     root = project(ONE)
     lock_project(root, Request())
     return root
+
+
+def here() -> Target:
+    return Target(describe_system(), is_here=True)
 
 
 def stored(tmp_path: Path) -> Path:
@@ -183,6 +190,48 @@ def test_a_mirror_takes_the_place_of_the_locked_hub(locked: Path, hub: Path, tmp
     hub.rename(tmp_path / "mirror")
     with served(tmp_path / "mirror") as address:
         assert get_locked_kernel("org/gray", lockfile=locked, hub=address).RELEASE == "1.0.0"
+
+
+def test_a_mirror_that_never_had_it_is_told_from_a_hub_that_has_it_no_more(
+    locked: Path, hub: Path, tmp_path: Path
+) -> None:
+    builds = tmp_path / "others"
+    builds.mkdir()
+    Publish(tmp_path / "mirror", builds)("org/blur")
+    uses: list[Callable[[], object]] = [
+        lambda: get_locked_kernel("org/gray", lockfile=locked, hub=tmp_path / "mirror"),
+        lambda: download(read_lock_at(locked), here(), hub=tmp_path / "mirror"),
+    ]
+    for use in uses:
+        with pytest.raises(MissingError) as caught:
+            use()
+        assert caught.value.code == "KY725"
+        assert f"is not on {tmp_path / 'mirror'}, which is asked in place of {hub}: org/gray has" in caught.value.what
+        assert "any more" not in str(caught.value)
+
+
+def test_a_lock_away_from_the_folder_that_it_names_says_where_that_should_be(
+    publish: Publish, project: MakeProject, hub: Path, tmp_path: Path
+) -> None:
+    publish()
+    root = project('[tool.kernelyard.dependencies]\n"org/gray" = { version = 1, hub = "../hub" }\n')
+    lock_project(root, Request())
+    away = tmp_path / "some/where"
+    away.mkdir(parents=True)
+    (root / "kernels.lock").rename(away / "kernels.lock")
+    uses: list[Callable[[], object]] = [
+        lambda: get_locked_kernel("org/gray", lockfile=away),
+        lambda: download(read_lock_at(away), here()),
+    ]
+    for use in uses:
+        with pytest.raises(MissingError) as caught:
+            use()
+        assert caught.value.code == "KY726"
+        told = (
+            f"is on the hub ../hub, a folder that is not there: {tmp_path / 'some/hub'}; the lock names it as seen from"
+        )
+        assert f"{told} {away}" in caught.value.what
+    assert get_locked_kernel("org/gray", lockfile=away, hub=hub).RELEASE == "1.0.0"
 
 
 def test_a_layer_serves_beside_the_store(locked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

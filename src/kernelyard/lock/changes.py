@@ -7,7 +7,7 @@ from typing import Literal
 
 from kernelyard.formats.lock import KernelLock, LockedKernel
 from kernelyard.lock.project import Project
-from kernelyard.lock.resolve import declared_hub, keepable, meets
+from kernelyard.lock.resolve import declared_hub, hub_seen, keepable, meets
 from kernelyard.records import record
 
 __all__ = ["Change", "changes", "staleness"]
@@ -69,7 +69,7 @@ def staleness(project: Project, lock: KernelLock | None) -> tuple[str, ...]:
             lines.append(
                 f"~ {dependency.repo} is declared as {dependency.to_json()}, locked as {locked.declared.to_json()}"
             )
-        elif (hub := declared_hub(project, dependency)) not in {None, locked.hub}:
+        elif (hub := declared_hub(project, dependency) or hub_seen(project, locked)) != locked.hub:
             lines.append(f"~ {dependency.repo} is on {hub} as seen from the lock, and locked from {locked.hub}")
     wanted = {dependency.repo for dependency in project.dependencies}
     lines += [

@@ -12,16 +12,14 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from kernelyard.errors import EnvironmentProblemError, KernelyardError, MissingError, Place
+from kernelyard.errors import KernelyardError
 from kernelyard.formats.index import FileEntry, Index, VariantEntry
 from kernelyard.formats.lock import KernelLock, LockedKernel
-from kernelyard.hub import Hub, Revision, open_hub
-from kernelyard.hub.offline import offline_variable
-from kernelyard.hub.refs import Refs
+from kernelyard.hub import Hub, Revision
 from kernelyard.load.stored.verified import content_key, verify_fetched
 from kernelyard.load.trust.checks import check_consent, check_evidence, check_variant
 from kernelyard.lock.locked import Known, contradiction, known_facts
-from kernelyard.lock.resolve import hub_at
+from kernelyard.lock.published import PublishedKernel, source_of
 from kernelyard.lock.stored import keep_index, locked_entry, stored_index, stored_path
 from kernelyard.lock.targets import Taken, Target, take
 from kernelyard.records import record
@@ -105,7 +103,8 @@ def download(
         progress: Is told how far it is, from any thread but never from two at once.
 
     Raises:
-        MissingError: A kernel has no variant for the machine (KY760), or is not on its hub any more (KY716).
+        MissingError: A kernel has no variant for the machine (KY760), or is not on its hub any more (KY716; on the
+            mirror KY725; the hub's folder is not there KY726).
         VerificationError: Bytes are not those of the lock (KY503, KY602, KY717), or a policy forbids a kernel.
         EnvironmentProblemError: A hub cannot be reached, or the store cannot be written.
     """
@@ -151,9 +150,8 @@ class _Download:
         self.hub = hub
         self.at_once = at_once
         self.told = told
-        self.root = Path(lock.path).absolute().parent
         self._sources: dict[str, Hub] = {}
-        self._asked: dict[str, Revision] = {}
+        self._published: dict[str, PublishedKernel] = {}
         #: By hub, what keeps it from being asked for more at once than it bears.
         self._turns: dict[str, threading.Semaphore] = {}
 
@@ -261,33 +259,29 @@ class _Download:
 
     def _source(self, kernel: LockedKernel) -> Hub:
         if kernel.hub not in self._sources:
-            source = hub_at(kernel.hub, self.root) if self.hub is None else open_hub(self.hub)
+            source = source_of(self.lock, kernel, self.hub)
             self._sources[kernel.hub] = source
             self._turns[kernel.hub] = threading.Semaphore(self.at_once if source.at_once > 1 else 1)
         return self._sources[kernel.hub]
 
     def _known_revision(self, kernel: LockedKernel) -> Revision:
         """Return the revision as far as it is known here, so that no hub is asked for what is here already."""
-        if kernel.key in self._asked:
-            return self._asked[kernel.key]
+        asked = self._published[kernel.key].asked if kernel.key in self._published else None
+        if asked is not None:
+            return asked
         index = Index(kernel.repo.partition("/")[2], kernel.version, "", ())
         return Revision(kernel.repo, kernel.revision, None, index, self._document(kernel))
 
     def _revision(self, kernel: LockedKernel) -> Revision:
-        if kernel.key not in self._asked:
-            source = self._source(kernel)
-            name = offline_variable() if not source.is_local else None
-            if name is not None:
-                what = f"{kernel.key} is not in {self.store.root}, and {name} is set"
-                hint = "unset it to fetch what is locked"
-                raise EnvironmentProblemError("KY532", what, hint=hint, place=Place(self.lock.path))
-            try:
-                self._asked[kernel.key] = source.read(Refs(kernel.repo), kernel.revision, None)
-            except MissingError as error:
-                what = f"{kernel.key} ({kernel.revision[:12]}) is not on {source.location} any more: {error.what}"
-                hint = "take it from a machine or a layer that has it, or lock another with `kernelyard lock --update`"
-                raise MissingError("KY716", what, hint=hint, place=Place(self.lock.path)) from error
-        return self._asked[kernel.key]
+        if kernel.key not in self._published:
+            self._published[kernel.key] = PublishedKernel(
+                self.lock,
+                kernel,
+                self._source(kernel),
+                is_mirror=self.hub is not None,
+                looked=lambda: str(self.store.root),
+            )
+        return self._published[kernel.key].revision()
 
 
 def _elsewhere(entry: VariantEntry) -> Path | None:

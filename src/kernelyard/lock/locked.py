@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import field, replace
 from functools import partial
 from hashlib import sha256
@@ -18,9 +17,8 @@ from kernelyard.formats.lock import KernelLock, LockedKernel
 from kernelyard.formats.metadata import Metadata
 from kernelyard.formats.python_depends import PACKAGES
 from kernelyard.formats.variant import InvalidVariantName, VariantName
-from kernelyard.hub import Hub, Revision, open_hub
+from kernelyard.hub import Revision
 from kernelyard.hub.offline import no_requests, offline_variable
-from kernelyard.hub.refs import Refs
 from kernelyard.load.choice.rules import Verdict
 from kernelyard.load.importing.depends import Chain
 from kernelyard.load.importing.described import KernelDependency
@@ -32,7 +30,7 @@ from kernelyard.load.resolve.resolution import Terms, best, check_files
 from kernelyard.load.stored.fetch import check_backends
 from kernelyard.load.stored.verified import VerifiedTree
 from kernelyard.load.trust.checks import check_consent, check_evidence, check_variant
-from kernelyard.lock.resolve import hub_at
+from kernelyard.lock.published import PublishedKernel, source_of
 from kernelyard.lock.stored import (
     fetch_locked,
     keep_index,
@@ -126,18 +124,9 @@ class _Kernel:
         self.locked = kernel
         self.use = use
         self.chain = chain
-        root = Path(lock.path).absolute().parent
-        self.source: Hub = hub_at(kernel.hub, root) if use.hub is None else open_hub(use.hub)
-        #: As the hub has answered it.
-        self._asked: Revision | None = None
-        #: What it said when it did not have the kernel.
-        self._removal: MissingError | None = None
-
-    @property
-    def name(self) -> str:
-        """What it is, as messages name it."""
-        release = f"{self.locked.release}, " if self.locked.release else ""
-        return f"{self.locked.repo} ({release}revision {self.locked.revision[:12]}, locked in {self.lock.path})"
+        self.source = source_of(lock, kernel, use.hub)
+        self.published = PublishedKernel(lock, kernel, self.source, is_mirror=use.hub is not None, looked=where)
+        self.name = self.published.name
 
     def attempts(self) -> Iterator[Attempt[ModuleType]]:
         """Yield what may be tried, the best first."""
@@ -145,14 +134,14 @@ class _Kernel:
         check_consent(self.source, self.locked.repo, True)  # noqa: FBT003 - the caller's own word, as it is passed on
         document = self._document()
         index = Index(self.locked.repo.partition("/")[2], self.locked.version, "", ())
-        found = self._asked or Revision(self.locked.repo, self.locked.revision, None, index, document)
+        found = self.published.asked or Revision(self.locked.repo, self.locked.revision, None, index, document)
         check_evidence(self.source, found, way="lock", pinned=True)
         known = known_facts(self.locked, document)
         verdicts = best(self.name, known.values(), self.use.terms)
         usable = [verdict for verdict in verdicts if verdict.usable]
         here = [one for one in usable if stored_path(self._entry(known[one.variant])) is not None]
-        if self._removal is not None and not here:
-            raise self._removal
+        if self.published.absence is not None and not here:
+            raise self.published.absence
         taken = usable if self.use.may_ask else here
         if not taken:
             what = f"{self.name}: the variant {usable[0].variant} would run here, and is not in {where()}"
@@ -164,7 +153,7 @@ class _Kernel:
         for verdict in taken:
             one = known[verdict.variant]
             is_here = partial(_is_here, self._entry(one))
-            if self._removal is not None and not is_here():
+            if self.published.absence is not None and not is_here():
                 continue
             yield Attempt(verdict.variant, self.name, partial(self._load, found, one, verdict), is_here)
 
@@ -193,7 +182,7 @@ class _Kernel:
         if document is not None or not self.use.may_ask or offline_variable():
             return document
         try:
-            document = self._revision().document or b""
+            document = self.published.revision().document or b""
         except (EnvironmentProblemError, MissingError) as error:
             # What is in the store may do; if nothing is, fetching it will end in the same error.
             _logger.debug("the index of %s cannot be had: %s", self.name, error)
@@ -209,34 +198,10 @@ class _Kernel:
             _logger.debug("the index of %s cannot be kept: %s", self.name, error)
         return document
 
-    def _revision(self) -> Revision:
-        if self._asked is None:
-            variable = None if self.source.is_local else offline_variable()
-            if variable is not None:
-                what = f"{self.name} is not in {where()}, and {variable} is set"
-                raise EnvironmentProblemError("KY532", what, hint=_BRING)
-            with self._telling_of_removal():
-                self._asked = self.source.read(Refs(self.locked.repo), self.locked.revision, None)
-        return self._asked
-
     def _fetch(self, entry: VariantEntry) -> VerifiedTree:
-        found = self._revision()
-        with self._telling_of_removal():
+        found = self.published.revision()
+        with self.published.telling_of_absence():
             return fetch_locked(self.source, found, entry)
-
-    @contextmanager
-    def _telling_of_removal(self) -> Iterator[None]:
-        """Turn what a hub says of a kernel that it does not have into what that means for a lock."""
-        try:
-            yield
-        except MissingError as error:
-            hint = (
-                f"nor is it in {where()}; take it from a machine that has it with `kernelyard download --dest`, "
-                "or lock another with `kernelyard lock --update`"
-            )
-            what = f"{self.name} is not on {self.source.location} any more: {error.what}"
-            self._removal = MissingError("KY716", what, hint=hint)
-            raise self._removal from error
 
     def _metadata(self, tree: VerifiedTree, known: Known) -> Metadata:
         """Return the ``metadata.json`` of a variant, which must be of the kernel that is locked.

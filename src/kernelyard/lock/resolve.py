@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from kernelyard.errors import InputError
 from kernelyard.formats.dependencies import Dependency
@@ -24,7 +24,7 @@ from kernelyard.lock.project import Project
 from kernelyard.records import record
 from kernelyard.store import absolute_path
 
-__all__ = ["Request", "Resolved", "declared_hub", "hub_at", "keepable", "lock_kernels", "meets"]
+__all__ = ["Request", "Resolved", "declared_hub", "hub_at", "hub_seen", "keepable", "lock_kernels", "meets"]
 
 _logger = logging.getLogger("kernelyard.lock")
 #: The Hugging Face Hub, whose endpoint is each user's own setting.
@@ -127,6 +127,18 @@ def declared_hub(project: Project, dependency: Dependency) -> str | None:
     return _from_lock(project, project.root / hub)
 
 
+def hub_seen(project: Project, kernel: LockedKernel) -> str:
+    """Return how the lock names the hub of a kernel that is in it already: it may have been moved within the project.
+
+    A folder that is not where the lock says, and is where the project's folder would say so, is that one.
+    """
+    hub = kernel.hub
+    if "://" in hub or _is_absolute(hub) or (project.lockfile.parent / hub).is_dir():
+        return hub
+    folder = project.root.joinpath(*(part for part in PurePosixPath(hub).parts if part != ".."))
+    return _from_lock(project, folder) if folder.is_dir() else hub
+
+
 def hub_at(location: str, root: Path) -> Hub:
     """Return the hub that a lock or a declaration names.
 
@@ -164,7 +176,10 @@ class _Resolution:
 
     def __init__(self, project: Project, previous: KernelLock, request: Request) -> None:
         self.project = project
-        self.previous = previous
+        # What needs a kernel has it from the same hub: so all of them are named anew, or none.
+        self.previous = KernelLock.of(
+            replace(kernel, hub=hub_seen(project, kernel)) for kernel in previous.kernels.values()
+        )
         self.request = request
         self.notes: list[str] = []
         self._sources: dict[str, Hub] = {}

@@ -54,8 +54,9 @@ def get_locked_kernel(
         The module, or what the kernel has put in its place. Its ``__kernel__`` is the :class:`LoadedKernel`.
 
     Raises:
-        MissingError: There is no lock (KY700), the kernel is not in it (KY705) or not on the hub any more (KY716), or
-            no variant runs here (KY601); also a FileNotFoundError.
+        MissingError: There is no lock (KY700), the kernel is not in it (KY705) or not on the hub any more (KY716), a
+            mirror does not have it (KY725), the hub's folder is not there (KY726), or no variant runs here (KY601);
+            also a FileNotFoundError.
         InputError: The lock is none (KY701 to KY704); also a ValueError.
         VerificationError: Bytes are not those of the lock (KY503, KY602, KY717), or a policy forbids the kernel.
         EnvironmentProblemError: The hub cannot be reached, and it is not in the store; also an OSError.

@@ -143,7 +143,7 @@ def test_a_file_that_has_just_been_written_gets_no_stamp(folder: Path, counter: 
 def test_times_of_a_file_server_have_to_be_old(
     folder: Path, counter: Counter, monkeypatch: pytest.MonkeyPatch, age_s: float, *, counts: bool
 ) -> None:
-    monkeypatch.setattr(stamps, "_is_local", lambda _: False)
+    monkeypatch.setattr(stamps, "is_local", lambda _: False)
     now = time.time_ns()
     monkeypatch.setattr("kernelyard.load.stored.stamps.time.time_ns", lambda: now + int(age_s * 1e9))
     assert (hashed(folder).seen is not None) is counts
@@ -151,8 +151,8 @@ def test_times_of_a_file_server_have_to_be_old(
 
 
 def test_the_file_system_of_a_folder_is_told_by_the_table_of_mounts() -> None:
-    assert stamps._is_local(Path("/dev/shm"))
-    assert not stamps._is_local(Path("/proc/self"))
+    assert stamps.is_local(Path("/dev/shm"))
+    assert not stamps.is_local(Path("/proc/self"))
 
 
 def truncate(path: Path) -> None:

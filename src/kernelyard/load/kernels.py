@@ -20,6 +20,7 @@ from kernelyard.load.loading import Request, install, load, load_from
 from kernelyard.load.overrides import local_override
 from kernelyard.load.resolve.remembered import freshness
 from kernelyard.load.resolve.resolution import Terms
+from kernelyard.load.resolve.unchanged import Seen, look
 
 if TYPE_CHECKING:
     from kernelyard.load.variants import VariantAccepted, VariantRejected
@@ -32,8 +33,9 @@ Trust = bool | Sequence[str]
 Device = int | str | object
 UserAgent = str | Mapping[str, str] | None
 
-#: A call that has been answered in this process -> the module, what it is known by, and until when that holds.
-_answered: dict[tuple[object, ...], tuple[ModuleType, str, float]] = {}
+#: A call that has been answered in this process -> the module, what it is known by, until when that holds, and for
+#: how long as what is seen of the hub is the same.
+_answered: dict[tuple[object, ...], tuple[ModuleType, str, float, Seen | None]] = {}
 _lock = fork_safe_lock()
 _LONGEST_S = 60.0
 #: Environment variables that decide what a call is answered.
@@ -96,9 +98,10 @@ def get_kernel(  # noqa: PLR0917 - the order of the arguments is that of the `ke
     key = _key(request)
     module = None if refresh else _answer(key)
     if module is None:
+        seen = look(hub, repo_id)
         module = load(request)
         if key is not None:
-            _keep(key, request, module)
+            _keep(key, request, module, seen)
     return module
 
 
@@ -281,14 +284,16 @@ def _answer(key: tuple[object, ...] | None) -> ModuleType | None:
     found = _answered.get(key) if key is not None else None
     if found is None or time.monotonic() > found[2] or imported(found[1]) is not found[0]:
         return None
-    return found[0]
+    return found[0] if found[3] is None or found[3].is_same else None
 
 
-def _keep(key: tuple[object, ...], request: Request, module: ModuleType) -> None:
+def _keep(key: tuple[object, ...], request: Request, module: ModuleType, seen: Seen | None) -> None:
     described = getattr(module, "__kernel__", None)
-    # What is in a folder may be another build by the next call.
-    if described is None or local_override(request.repo) is not None or open_hub(request.hub).is_local:
+    if described is None or local_override(request.repo) is not None:
+        return
+    # What is in a folder may be another build by the next call; so may be a kernel that has moved to another name.
+    if open_hub(request.hub).is_local and (seen is None or described.repo != request.repo):
         return
     until = time.monotonic() + min(freshness() / 10, _LONGEST_S)
     with _lock:
-        _answered[key] = module, described.digest, until
+        _answered[key] = module, described.digest, until, seen

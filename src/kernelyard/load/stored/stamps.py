@@ -31,7 +31,7 @@ from kernelyard.records import record
 from kernelyard.store import make_folder, open_regular
 from kernelyard.store.permissions import unsafe_above
 
-__all__ = ["Hashed", "hashed", "stamp_folder"]
+__all__ = ["Hashed", "hashed", "is_local", "is_settled", "stamp_folder"]
 
 _FORMAT = 1
 _DIGEST = r"(?a)[0-9a-f]{64}"
@@ -82,12 +82,12 @@ def hashed(root: Path) -> Hashed:
     size = sum(one[0] for one in seen.values())
     folder = stamp_folder() if size >= _WORTH_A_STAMP else None
     if folder is None:
-        return _read_files(root, seen, settled=_is_settled(root, seen, size))
+        return _read_files(root, seen, settled=is_settled(root, seen, size))
     path = folder / f"{sha256(os.fsencode(root)).hexdigest()[:32]}.json"
     digests = _stamped(path, root, seen)
     if digests is not None:
         return Hashed(digests, seen)
-    if not _is_settled(root, seen, size):
+    if not is_settled(root, seen, size):
         return _read_files(root, seen, settled=False)
     from kernelyard.store.locks import alone
 
@@ -167,15 +167,21 @@ def _read_files(root: Path, seen: Mapping[str, Signature], *, settled: bool) -> 
     return Hashed(digests, None)
 
 
-def _is_settled(root: Path, seen: Mapping[str, Signature], size: int) -> bool:
-    """Return whether the next change of any file would have another time; wait for that where it comes soon."""
+def is_settled(root: Path, seen: Mapping[str, Signature], size: int) -> bool:
+    """Return whether the next change of any file would have another time; wait for that where it comes soon.
+
+    Args:
+        root: The folder.
+        seen: Of its files.
+        size: Of all of them, in bytes; there is no wait for what is read again in less time.
+    """
     youngest = max((changed for _, _, changed, _ in seen.values()), default=0)
     is_coarse = any(changed % 1_000_000_000 == 0 for _, _, changed, _ in seen.values())
     tick = _COARSE_NS if is_coarse else _TICK_NS
     age = time.time_ns() - youngest
     if age > _FOREIGN_NS:
         return True
-    if age < 0 or not _is_local(root):
+    if age < 0 or not is_local(root):
         return False
     if age <= tick and size >= _WORTH_WAITING and not is_coarse:
         time.sleep((tick - age) / 1e9 + 0.001)
@@ -183,7 +189,7 @@ def _is_settled(root: Path, seen: Mapping[str, Signature], size: int) -> bool:
     return age > tick
 
 
-def _is_local(root: Path) -> bool:
+def is_local(root: Path) -> bool:
     """Return whether the times of a folder's files are of this machine's clock, going by the table of mounts."""
     try:
         lines = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape").splitlines()

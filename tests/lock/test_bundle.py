@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import shlex
 import shutil
+import signal
+import subprocess
+import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +20,7 @@ import pytest
 from kernelyard.errors import InputError, VerificationError
 from kernelyard.export.layer import export_layer, import_layer, is_layer
 from kernelyard.formats.lock import KernelLock
+from kernelyard.hub.tar import beside
 from kernelyard.load.system.description import describe_system
 from kernelyard.lock.lock_at import read_lock_at
 from kernelyard.lock.locking import lock_project
@@ -118,6 +124,69 @@ def test_what_is_no_place_for_a_bundle_is_refused_and_left(lock: KernelLock, ker
             refused = kernelyard("export", "--lock", source, "-o", output)
             assert (refused.returncode, "[KY001]" in refused.stderr, words in refused.stderr) == (2, True, True)
     assert Path(lock.path).read_bytes() == before
+
+
+@pytest.mark.parametrize("kind", ["locked", "hub"])
+def test_what_a_killed_export_has_left_goes_with_the_next_and_what_another_is_at_work_on_stays(
+    lock: KernelLock, kernelyard: Any, hub: Path, tmp_path: Path, kind: str
+) -> None:
+    target = tmp_path / "out/set.tar"
+    target.parent.mkdir()
+    (target.parent / ".set.tar.sig").write_text("mine")
+    dying = (
+        "import os, signal, sys; from pathlib import Path; from kernelyard.hub.tar import beside\n"
+        "with beside(Path(sys.argv[1])) as folder: (folder / 'x').mkdir(); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    assert subprocess.run([sys.executable, "-c", dying, target], check=False).returncode == -signal.SIGKILL
+    (left,) = (one for one in target.parent.iterdir() if one.is_dir())
+    assert [one.name for one in left.iterdir()] == ["x"]
+    what = ("--lock", lock.path) if kind == "locked" else ("org/gray", "--hub", str(hub))
+    done = kernelyard("export", *what, "-o", target)
+    assert (done.returncode, left.exists()) == (0, False), done.stderr
+    with beside(target) as folder:
+        assert kernelyard("export", *what, "-o", target).returncode == 0
+        assert folder.is_dir()
+    assert sorted(one.name for one in target.parent.iterdir()) == [".set.tar.sig", "set.tar"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place"),
+    [
+        (["export", "--lock", "{lock}", "-o", "{out}/set.tar"], "{out}"),
+        (["export", "org/gray", "-o", "{out}/set.tar"], "{out}"),
+        (["download", "{lock}", "--dest", "{out}/layer"], "{out}/layer"),
+        (["hub", "mirror", "{hub}", "{out}/hub"], "{out}/hub"),
+    ],
+    ids=["locked", "hub", "download", "mirror"],
+)
+@pytest.mark.parametrize("trouble", ["disk", "limit"])
+def test_a_full_disk_is_the_one_that_was_to_be_written_to(  # noqa: PLR0917
+    publish: Publish, project: Write, hub: Path, tmp_path: Path, arguments: list[str], place: str, trouble: str
+) -> None:
+    publish(source=f"X = '{'x' * 400_000}'\n")
+    folder = project('[tool.kernelyard.dependencies]\n"org/gray" = 1\n')
+    lock_project(folder, Request())
+    out = tmp_path / "out"
+    out.mkdir()
+    names = {"out": str(out), "lock": str(folder), "hub": str(hub)}
+    given = [one.format(**names) for one in arguments]
+    command = shlex.join([sys.executable, "-m", "kernelyard", *given])
+    if trouble == "disk":
+        if os.geteuid() != 0 or shutil.which("unshare") is None:
+            pytest.skip("a small disk is mounted by root alone")
+        script = f"mount -t tmpfs -o size=200k none {shlex.quote(str(out))} || exit 77; {command}"
+        done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, check=False)
+        if done.returncode == 77:
+            pytest.skip("nothing can be mounted here")
+    else:
+        done = subprocess.run(["bash", "-c", f"ulimit -f 100; {command}"], capture_output=True, text=True, check=False)
+    told = done.stderr.splitlines()
+    what = "the disk is full" if trouble == "disk" else "the disk, or a limit of yours, takes no file that is so large"
+    assert (done.returncode, told[0]) == (3, f"kernelyard: {place.format(**names)}: {what} [KY301]"), done.stderr
+    verb = "mirror" if arguments[0] == "hub" else arguments[0]
+    assert f"{verb} to " in told[1]
+    assert "KERNELYARD_CACHE" not in told[1]
+    assert not [one for one in out.iterdir() if one.name.startswith(".")]
 
 
 def test_the_same_lock_is_the_same_bytes(lock: KernelLock, bundle: Path, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def command(
 
     target = target_of(system, all_variants=all_variants, backend=backend, groups=groups, only=only)
     lock = read_lock_at(folder)
-    store = Store(absolute_path(dest, code="KY302")) if dest is not None else None
+    store = Store(absolute_path(dest, code="KY302"), elsewhere="download to") if dest is not None else None
     with shown_transfers() as progress:
         done = download(lock, target, store=store, hub=hub, at_once=jobs, progress=progress)
     if as_json:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import shutil
 import tarfile
-import tempfile
 import uuid
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
@@ -22,7 +21,7 @@ from kernelyard.formats.facts import Facts
 from kernelyard.formats.index import FileEntry, VariantEntry
 from kernelyard.formats.lock import LOCK_FILE, KernelLock
 from kernelyard.formats.paths import checked_path
-from kernelyard.hub.tar import read_tar, take_file, write_tar
+from kernelyard.hub.tar import ELSEWHERE, beside, read_tar, take_file, write_tar
 from kernelyard.load.stored.verified import content_key, verify_fetched
 from kernelyard.lock.download import Downloaded, Progress, download
 from kernelyard.lock.stored import locked_entry
@@ -85,12 +84,9 @@ def export_layer(
     Raises:
         KernelyardError: What :func:`kernelyard.lock.download.download` raises.
     """
-    with (
-        writing(path.parent, elsewhere="export to"),
-        tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=f".{path.name}.") as folder,
-    ):
-        layer, aside = Path(folder) / "layer", Path(folder) / "bundle"
-        done = download(lock, target, store=Store(layer), hub=hub, progress=progress)
+    with beside(path) as folder:
+        layer, aside = folder / "layer", folder / "bundle"
+        done = download(lock, target, store=Store(layer, elsewhere=ELSEWHERE), hub=hub, progress=progress)
         layer.mkdir(exist_ok=True)
         (layer / LOCK_FILE).write_bytes(lock.to_json())
         names = [one.relative_to(layer).as_posix() for one in layer.rglob("*") if one.is_file()]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import shutil
 import tarfile
-import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from kernelyard.hub.mirror import Mirrored, Selection, mirror, time_in_log
 from kernelyard.hub.protocol import Hub, check_repo
 from kernelyard.hub.publish import ASIDE, make_hub
 from kernelyard.hub.static import DirectoryReader, StaticHub
-from kernelyard.hub.tar import read_tar, take_file, write_tar
+from kernelyard.hub.tar import ELSEWHERE, beside, read_tar, take_file, write_tar
 from kernelyard.hub.verify import kernels_in
 from kernelyard.store import writing
 
@@ -50,13 +49,11 @@ def export_bundle(source: Hub, selections: Sequence[Selection], path: Path) -> t
     if path.exists() and not path.is_file():
         # It would be replaced: a pipe, or a device of the machine's.
         raise InputError("KY516", "this is no file", hint="name a new file", place=Place(str(path)))
-    with (
-        writing(path.parent, elsewhere="export to"),
-        tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=f".{path.name}.") as folder,
-    ):
-        hub = Path(folder) / "hub"
-        done = tuple(mirror(source, hub, selection, time_of=time_in_log) for selection in selections)
-        aside = Path(folder) / "bundle"
+    with beside(path) as folder:
+        hub, aside = folder / "hub", folder / "bundle"
+        done = tuple(
+            mirror(source, hub, selection, time_of=time_in_log, elsewhere=ELSEWHERE) for selection in selections
+        )
         write_tar(hub, _members(hub), aside)
         aside.replace(path)
     return done
@@ -85,7 +82,9 @@ def import_bundle(path: Path, root: Path) -> tuple[Mirrored, ...]:
             hub.check_format()
             repos = kernels_in(hub)
             selections = [Selection(repo) for repo in repos]
-            return tuple(mirror(hub, root, selection, time_of=time_in_log) for selection in selections)
+            return tuple(
+                mirror(hub, root, selection, time_of=time_in_log, elsewhere="import into") for selection in selections
+            )
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -90,6 +90,7 @@ def mirror(
     selection: Selection,
     *,
     time_of: Callable[[Refs, str], str] = lambda _, __: now(),
+    elsewhere: str = "mirror to",
 ) -> Mirrored:
     """Copy a kernel into a static hub. Revisions keep their ids, whatever variants are copied, and their signatures.
 
@@ -101,6 +102,7 @@ def mirror(
         root: The folder of a static hub; a new one is made.
         selection: What is copied.
         time_of: The time that the log of the copy gives to a move, by the refs of the source and the name.
+        elsewhere: How the user names another folder, as in :func:`writing`.
 
     Raises:
         MissingError: There is no such kernel, version or variant (KY501).
@@ -111,7 +113,7 @@ def mirror(
     refs = source.refs(selection.repo)
     files = size = 0
     copied: dict[str, _Copied] = {}
-    with writing(root, elsewhere="mirror to"):
+    with writing(root, elsewhere=elsewhere):
         make_hub(root)
         for name in selection.refs(refs):
             at = refs.branches[name] if _is_branch(refs, name) else refs.tags[name]

@@ -5,17 +5,72 @@ from __future__ import annotations
 import os
 import shutil
 import tarfile
+import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kernelyard.errors import InputError, Place
+from kernelyard.errors import EnvironmentProblemError, InputError, Place
+from kernelyard.store import writing
 
-__all__ = ["read_tar", "take_file", "write_tar"]
+__all__ = ["ELSEWHERE", "beside", "read_tar", "take_file", "write_tar"]
 
 CODE = "KY516"
+#: How the user names another folder for a bundle, as in :func:`writing`.
+ELSEWHERE = "export to"
 #: Bytes of zeros that a tar ends with.
 _END = 1024
+
+
+@contextmanager
+def beside(path: Path) -> Iterator[Path]:
+    """Yield a folder on the disk of a bundle that is to be written; afterwards it goes.
+
+    Those that exports to the same file have left when they were killed go too.
+
+    Raises:
+        EnvironmentProblemError: The disk is full (KY301), or the folder may not be written (KY302).
+    """
+    target = path.absolute()
+    prefix = f".{target.name}.export-"
+    with writing(target.parent, elsewhere=ELSEWHERE):
+        _remove_abandoned(target.parent, prefix)
+        with _held(target.parent, prefix) as folder:
+            try:
+                yield folder
+            except EnvironmentProblemError as error:
+                if error.place is not None and Path(error.place.path).is_relative_to(folder):
+                    # What lies in the folder is gone when this is read.
+                    error.place = Place(str(target.parent))
+                raise
+
+
+@contextmanager
+def _held(parent: Path, prefix: str) -> Iterator[Path]:
+    """Yield a new folder, of which others can tell by its lock that somebody is at work in it."""
+    from kernelyard.store.locks import hold_folder
+
+    made = Path(tempfile.mkdtemp(dir=parent, prefix=".kernelyard-"))
+    descriptor = hold_folder(made)
+    # Only now it is called so that others may take it away.
+    folder = made.rename(parent / f"{prefix}{made.name.rpartition('-')[2]}")
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _remove_abandoned(folder: Path, prefix: str) -> None:
+    from kernelyard.store.locks import nobody_holds
+
+    for left in folder.iterdir():
+        if not left.name.startswith(prefix) or left.is_symlink() or not left.is_dir():
+            continue
+        with suppress(OSError), nobody_holds(left) as free:  # another user's, or another export has been faster
+            if free:
+                shutil.rmtree(left)
 
 
 def write_tar(root: Path, names: Iterable[str], path: Path) -> None:

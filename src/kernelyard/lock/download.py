@@ -230,7 +230,7 @@ class _Download:
 
     def _fetch_file(self, kernel: LockedKernel, entry: VariantEntry, file: FileEntry) -> None:
         folder = self.store.path(_PARTIAL, content_key(entry))
-        with writing(self.store.root):
+        with writing(self.store.root, elsewhere=self.store.elsewhere):
             final = folder / "files" / file.path
             if not _is_whole(final, file):
                 aside = folder / uuid.uuid4().hex

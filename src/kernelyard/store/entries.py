@@ -59,11 +59,15 @@ class Store:
     Attributes:
         root: The folder. It is made when something is first written.
         layers: Folders of the same form that are only read, in the order in which they are looked into.
+        elsewhere: How the user names another folder for it, as in :func:`writing`.
     """
 
-    def __init__(self, root: Path, layers: tuple[Path, ...] = ()) -> None:
+    def __init__(
+        self, root: Path, layers: tuple[Path, ...] = (), *, elsewhere: str = "point KERNELYARD_CACHE to"
+    ) -> None:
         self.root = root
         self.layers = layers
+        self.elsewhere = elsewhere
 
     @classmethod
     def default(cls) -> Store:
@@ -118,7 +122,7 @@ class Store:
                 the store (KY303).
         """
         final = self.path(kind, key)
-        with writing(self.root):
+        with writing(self.root, elsewhere=self.elsewhere):
             there = self.get(kind, key)
             if there is not None:
                 return there
@@ -163,7 +167,7 @@ class Store:
         """
         from kernelyard.store.locks import nobody_holds
 
-        with writing(self.root):
+        with writing(self.root, elsewhere=self.elsewhere):
             make_folder(self.root / "aside")
             aside = self.root / "aside" / uuid.uuid4().hex
             try:
@@ -183,7 +187,7 @@ class Store:
     def _fill(self, final: Path, fill: Callable[[Path], None], *, sealed: bool) -> None:
         aside = self.root / "aside" / uuid.uuid4().hex
         try:
-            with writing(self.root):
+            with writing(self.root, elsewhere=self.elsewhere):
                 aside.mkdir()
                 loose = aside.stat().st_mode & _WRITABLE_BY_OTHERS
                 fill(aside)

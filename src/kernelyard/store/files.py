@@ -134,7 +134,8 @@ def writing(path: Path, *, elsewhere: str = "point KERNELYARD_CACHE to") -> Iter
         elsewhere: How the user names another folder for it, as the beginning of a sentence.
 
     Raises:
-        EnvironmentProblemError: The disk is full (KY301), or the folder may not be written (KY302).
+        EnvironmentProblemError: The disk is full or takes no file of that size (KY301), or the folder may not be
+            written (KY302).
     """
     try:
         yield
@@ -145,6 +146,10 @@ def writing(path: Path, *, elsewhere: str = "point KERNELYARD_CACHE to") -> Iter
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             hint = f"free some space, or {elsewhere} a larger disk"
             raise EnvironmentProblemError("KY301", "the disk is full", hint=hint, place=place) from error
+        if error.errno == errno.EFBIG:
+            hint = f"{elsewhere} another disk, or raise your limit (ulimit -f)"
+            what = "the disk, or a limit of yours, takes no file that is so large"
+            raise EnvironmentProblemError("KY301", what, hint=hint, place=place) from error
         if error.errno in _UNUSABLE:
             hint = f"change its permissions, or {elsewhere} a folder of your own"
             raise EnvironmentProblemError(

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
         LoadedKernel,
         Metadata,
         RepoInfo,
-        VariantAccepted,
-        VariantRejected,
         get_kernel,
         get_kernel_dep,
         get_kernel_variants,
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
         has_kernel,
         install_kernel,
     )
+    from kernelyard.load.variants import VariantAccepted, VariantRejected
     from kernelyard.lock.use import get_locked_kernel, load_kernel
 
 __all__ = [
@@ -50,6 +49,7 @@ __all__ = [
 __version__ = "0.1.0.dev0"
 
 _ROOMS = dict.fromkeys(__all__, "kernelyard.load") | {"KernelyardError": "kernelyard.errors"}
+_ROOMS |= dict.fromkeys(("VariantAccepted", "VariantRejected"), "kernelyard.load.variants")
 _ROOMS |= dict.fromkeys(("get_locked_kernel", "load_kernel"), "kernelyard.lock.use")
 
 #: What the package `kernels` has beside its loading interface, and this one does not have yet.

@@ -16,15 +16,12 @@ from kernelyard.load.importing.depends import get_kernel_dep
 from kernelyard.load.importing.described import Backend, Metadata
 from kernelyard.load.importing.loaded import LoadedKernel, RepoInfo, get_loaded_kernels
 from kernelyard.load.kernels import get_kernel, get_kernel_variants, get_local_kernel, has_kernel, install_kernel
-from kernelyard.load.variants import VariantAccepted, VariantRejected
 
 __all__ = [
     "Backend",
     "LoadedKernel",
     "Metadata",
     "RepoInfo",
-    "VariantAccepted",
-    "VariantRejected",
     "get_kernel",
     "get_kernel_dep",
     "get_kernel_variants",

@@ -12,14 +12,17 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kernelyard.errors import EnvironmentProblemError, InputError, KernelyardError, Place, VerificationError
 from kernelyard.formats.fields import canonical_json, parse_json_object
-from kernelyard.formats.signature import PublicKey, signed_part, verify_signatures
 from kernelyard.hub import Hub, Revision
 from kernelyard.hub.memory import Memory
 from kernelyard.hub.own_file import read_in_layers, read_own, write_own
 from kernelyard.records import record
+
+if TYPE_CHECKING:
+    from kernelyard.formats.signature import PublicKey
 
 __all__ = ["Signers", "check_signers", "forget_signers", "vouching"]
 
@@ -69,7 +72,7 @@ class Signers:
         try:
             fields = parse_json_object(content, code="KY645", path=str(self.path))
             named = fields.required("format", int), fields.required("hub", str), fields.required("kernel", str)
-            keys = tuple(PublicKey.parse(text) for text in fields.strings("keys") or ())
+            keys = _parsed_keys(fields.strings("keys") or ())
             verified = fields.strings("verified") or ()
         except (InputError, ValueError):
             return None
@@ -142,6 +145,8 @@ def vouching(found: Revision, allowed: Iterable[PublicKey]) -> tuple[PublicKey, 
     keys = tuple(dict.fromkeys(allowed))
     if not keys or found.document is None:
         return ()
+    from kernelyard.formats.signature import signed_part, verify_signatures
+
     message, signatures = signed_part(found.document, path=f"index of {found.repo}")
     return tuple(key for key in keys if verify_signatures(message, signatures, [key]).is_trusted)
 
@@ -158,7 +163,17 @@ def forget_signers(source: Hub, repo: str) -> bool:
     return known
 
 
+def _parsed_keys(texts: Iterable[str]) -> tuple[PublicKey, ...]:
+    if not texts:
+        return ()  # and nothing about signatures is imported
+    from kernelyard.formats.signature import PublicKey
+
+    return tuple(PublicKey.parse(text) for text in texts)
+
+
 def _all_signers(found: Revision) -> tuple[PublicKey, ...]:
+    from kernelyard.formats.signature import signed_part, verify_signatures
+
     message, signatures = signed_part(found.document or b"", path=f"index of {found.repo}")
     return verify_signatures(message, signatures, []).others
 
@@ -167,6 +182,8 @@ def _check_holding(source: Hub, found: Revision) -> None:
     """Refuse an index with a signature that was made over something else: it was changed after it was signed."""
     if not found.index.signatures:
         return
+    from kernelyard.formats.signature import signed_part, verify_signatures
+
     message, signatures = signed_part(found.document or b"", path=f"index of {found.repo}")
     broken = verify_signatures(message, signatures, []).broken
     if broken:

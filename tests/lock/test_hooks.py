@@ -59,6 +59,24 @@ def test_a_lock_that_is_missing_is_told(tmp_path: Path, monkeypatch: pytest.Monk
     assert command.warnings == ["kernels are declared, and there is no kernels.lock; run `kernelyard lock`"]
 
 
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [("/proc/self/mem", "Input/output error"), ("/proc", "it is no file")],
+    ids=["unreadable", "folder"],
+)
+def test_a_lock_that_cannot_be_read_ends_the_build_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, why: str
+) -> None:
+    if not Path(target).exists():
+        pytest.skip(f"there is no {target} here")
+    monkeypatch.chdir(tmp_path)
+    Path("kernels.lock").symlink_to(target)
+    with pytest.raises(SystemExit) as caught:
+        written(EggInfo(), tmp_path / "app.egg-info")
+    expected = f"error: {tmp_path / 'kernels.lock'} cannot be read: {why}; see to it, or run `kernelyard lock` anew"
+    assert str(caught.value) == expected
+
+
 def test_the_lock_is_named_for_source_archives_where_setuptools_can_be_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -242,6 +242,26 @@ def test_setuptools_warns_of_a_lock_that_is_missing_and_hatchling_refuses(
     assert said == {"setuptools": (0, True), "hatchling": (1, True)}
 
 
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="there is no file here that root cannot read")
+@pytest.mark.parametrize("name", ["setuptools", "hatchling, by the hook"])
+def test_a_lock_that_cannot_be_read_is_told_without_a_traceback(
+    name: str, index: dict[str, str], tmp_path: Path
+) -> None:
+    root = tmp_path / "project"
+    make(root, BACK_ENDS[name])
+    (root / "kernels.lock").symlink_to("/proc/self/mem")
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", tmp_path / "dist", root],
+        env=os.environ | index,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    assert (done.returncode, "Traceback" in said) == (1, False), said
+    assert f"{root / 'kernels.lock'} cannot be read: Input/output error" in said
+
+
 def test_a_build_of_somebody_else_s_project_is_not_touched(index: dict[str, str], tmp_path: Path) -> None:
     root = tmp_path / "project"
     make(root, BACK_ENDS["setuptools"])

@@ -30,13 +30,19 @@ class LockBuildHook(BuildHookInterface):  # type: ignore[misc]  # Hatchling is t
             build_data: What Hatchling builds from.
 
         Raises:
-            FileNotFoundError: The project has no lock.
+            SystemExit: The project has no lock, or it cannot be read.
         """
         if self.target_name != "wheel":
             return
         lock = Path(self.root, _LOCK_FILE)
         if not lock.is_file():
-            raise FileNotFoundError(f"{lock} is not there; run `kernelyard lock` in the project")
+            self.app.abort(f"{lock} is not there; run `kernelyard lock` in the project")
+        try:
+            with lock.open("rb") as file:
+                file.read(1)
+        except OSError as error:
+            why = error.strerror or str(error)
+            self.app.abort(f"{lock} cannot be read: {why}; see to it, or run `kernelyard lock` anew")
         name = getattr(self.build_config.builder, "artifact_project_id", self.build_config.builder.project_id)
         included = "force_include_editable" if version == "editable" else "force_include"
         build_data[included][str(lock)] = f"{name}.dist-info/{_LOCK_FILE}"

@@ -6,7 +6,6 @@ and it does nothing where there is no lock.
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,13 @@ def write_lock(command: Any, basename: str, filename: str) -> None:
         command: setuptools' ``egg_info``, which runs in the folder of the project.
         basename: Name of the file.
         filename: Where it belongs.
+
+    Raises:
+        SystemExit: The lock cannot be read. Setuptools ends so where a file of its own cannot be.
     """
     lock, copy = Path(_LOCK_FILE), Path(filename)
-    if lock.is_file():
-        shutil.copyfile(lock, copy)
+    if lock.exists():
+        copy.write_bytes(_content(lock))
         return
     # In what was unpacked from an sdist the metadata are those that were made with the lock at hand.
     if not Path("PKG-INFO").is_file():
@@ -41,6 +43,17 @@ def keep_in_sdist(distribution: Any) -> None:
     referenced = getattr(distribution, "_referenced_files", None)
     if isinstance(referenced, set) and Path(_LOCK_FILE).is_file():
         referenced.add(_LOCK_FILE)
+
+
+def _content(lock: Path) -> bytes:
+    try:
+        # A pipe would be waited for.
+        why = "" if lock.is_file() else "it is no file"
+        if not why:
+            return lock.read_bytes()
+    except OSError as error:
+        why = error.strerror or str(error)
+    raise SystemExit(f"error: {lock.absolute()} cannot be read: {why}; see to it, or run `kernelyard lock` anew")
 
 
 def _declares_kernels() -> bool:

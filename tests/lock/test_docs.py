@@ -41,6 +41,15 @@ def test_the_declarations_are_read_as_they_are_explained(project: Callable[..., 
     assert read_project(project(lockfile)).lockfile == found.root / "src/my_app/kernels.lock"
 
 
+def test_the_table_of_variables_has_all_that_loading_and_locking_read() -> None:
+    rooms = (REPOSITORY / "src/kernelyard" / room for room in ("load", "lock", "hub", "store"))
+    sources = "".join(path.read_text("utf-8") for room in rooms for path in room.rglob("*.py"))
+    # What git's helper is told in the environment is nobody's to set.
+    read = {name for name in re.findall(r"KERNELYARD_[A-Z_]*[A-Z]|LOCAL_KERNELS", sources) if name != "KERNELYARD_GIT"}
+    table = (REPOSITORY / "docs/loading.md").read_text("utf-8").split("## Environment variables")[1]
+    assert set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == read
+
+
 def test_every_row_of_back_ends_is_one_that_is_tried_with_those_lines() -> None:
     table = LOCK.split("| back-end | lines to write |")[1].split("\n\n")[0]
     rows = [line.split(" | ") for line in table.splitlines()[2:]]

@@ -20,7 +20,12 @@ import pytest
 
 from tests.conftest import Command, copy_sample
 
-pytestmark = [pytest.mark.compile, pytest.mark.torch]
+pytestmark = [
+    pytest.mark.compile,
+    pytest.mark.torch,
+    # A process that shares the tests with others always has a thread.
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
+]
 
 #: Where the kernel came from, and the name of its operators, which is another one after every change.
 IMPORTS = "from tiny import _ops; print(_ops.__file__); print(_ops.ops.name)"

@@ -269,6 +269,7 @@ def memory_group(limit: int) -> Iterator[tuple[Path, Path, Path]]:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_ten_compilers_of_3_gb_under_a_limit_of_4_gb(work: Path) -> None:
     if (Limits().memory_available() or 0) < 5 * GIB:
         pytest.skip("this machine has less than 5 GB of memory left")

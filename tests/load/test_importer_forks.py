@@ -19,7 +19,11 @@ from kernelyard.load.resolve import resolution as resolve
 
 MakeVariant = Callable[..., Path]
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="forks"),
+    # Some of these have threads of their own, and a process that shares the tests with others always has one.
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
+]
 
 SLOW = (
     "import sys, time\nfrom . import _ops\nsys._begun_in_the_test.set()\ntime.sleep(sys._pause_of_the_test)\nDONE = 1\n"
@@ -58,7 +62,6 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return event
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_child_does_not_wait_for_a_thread_that_it_does_not_have(
     make_variant: MakeVariant, begun: threading.Event
 ) -> None:
@@ -77,7 +80,6 @@ def test_a_child_does_not_wait_for_a_thread_that_it_does_not_have(
     assert get_local_kernel(variant).DONE
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_locks_that_another_thread_holds_are_free_in_a_child(make_variant: MakeVariant) -> None:
     variant = make_variant()
     let_go = threading.Event()

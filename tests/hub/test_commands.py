@@ -113,6 +113,24 @@ def test_mirror_export_and_import_carry_kernels_on(run: Run, root: Path, tmp_pat
     assert "[KY516]" in run("import", bundle, hub=tmp_path / "inside", status=2)
 
 
+def test_what_an_older_bundle_does_not_set_back_is_told(
+    kernelyard: Any, root: Path, publish: Publish, tmp_path: Path
+) -> None:
+    for number in (4, 5):
+        publish(root, number, version=2)
+        kernelyard("export", "org/gray", "--version", "2", "-o", tmp_path / f"{number}.tar", "--hub", root)
+    inside = tmp_path / "inside"
+    assert kernelyard("import", tmp_path / "5.tar", "--hub", inside).stderr == ""
+    # By the second the two may have been published at the same time; then it is known by where the branch was.
+    kernelyard("import", tmp_path / "4.tar", "--hub", tmp_path / "second")
+    kernelyard("import", tmp_path / "5.tar", "--hub", tmp_path / "second")
+    done = kernelyard("import", tmp_path / "4.tar", "--hub", tmp_path / "second")
+    assert (done.returncode, done.stdout) == (0, "org/gray v2: all there already\n")
+    assert done.stderr == f"org/gray: {tmp_path / 'second'} has something newer of v2, and keeps it\n"
+    shown = json.loads(kernelyard("import", tmp_path / "4.tar", "--hub", tmp_path / "second", "--json").stdout)
+    assert [one["kept"] for one in shown] == [["v2"]]
+
+
 def test_a_roll_back_ends_with_4_and_can_be_forgotten(
     run: Run, root: Path, serve: Callable[[Path], str], publish: Publish
 ) -> None:

@@ -354,6 +354,89 @@ def test_what_links_in_a_hub_lead_to_is_not_cleaned_away(root: Path, ids: dict[s
     assert ids
 
 
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Return a function that sets what hubs take for the day."""
+
+    def set_day(day: int) -> None:
+        for module in ("publish", "mirror"):
+            monkeypatch.setattr(f"kernelyard.hub.{module}.now", lambda: f"2026-01-{day:02}T00:00:00Z")
+
+    return set_day
+
+
+def test_an_older_bundle_sets_no_branch_back_and_a_newer_one_does(
+    root: Path, publish: Publish, tmp_path: Path, clock: Callable[[int], None]
+) -> None:
+    def bundle(day: int) -> Path:
+        export_bundle(static(root), [Selection("org/gray")], tmp_path / f"{day}.tar")
+        return tmp_path / f"{day}.tar"
+
+    clock(1)
+    first = publish(root, 1, release="1.0.0")
+    one = bundle(1)
+    clock(2)
+    second = publish(root, 2)
+    two = bundle(2)
+    inside = static(tmp_path / "inside")
+    (new,) = import_bundle(two, tmp_path / "inside")
+    (old,) = import_bundle(one, tmp_path / "inside")
+    assert (new.kept, old.kept, old.changed) == ((), ("v1",), False)
+    assert inside.resolve("org/gray", version=1).id == second
+    # Where the hub has never seen the older state, that can be had by its id.
+    clock(3)
+    third = publish(root, 3)
+    other = tmp_path / "other"
+    import_bundle(bundle(3), other)
+    (old,) = import_bundle(two, other)
+    assert (old.kept, old.changed) == (("v1",), True)
+    assert static(other).resolve("org/gray", version=1).id == third
+    age(other, 30)
+    clean_hub(other)
+    assert static(other).resolve("org/gray", revision=second[:12]).id == second
+    assert verify_hub(static(other)).findings == ()
+    (again,) = import_bundle(two, other)
+    assert (again.kept, again.changed) == (("v1",), False)
+    # The hub that they come from has gone back itself, and later.
+    clock(4)
+    shutil.rmtree(tmp_path / "build-1")
+    publish(root, 1, release="1.0.0")
+    (back,) = import_bundle(bundle(4), other)
+    assert (back.kept, static(other).resolve("org/gray", version=1).id) == ((), first)
+
+
+def test_an_older_bundle_takes_no_withdrawal_back(
+    root: Path, publish: Publish, tmp_path: Path, clock: Callable[[int], None]
+) -> None:
+    clock(1)
+    publish(root, 1, release="1.0.0")
+    for day, reason in ((1, None), (2, "bad"), (3, "worse")):
+        clock(day)
+        static(root).yank("org/gray", "1.0.0", reason)
+        export_bundle(static(root), [Selection("org/gray")], tmp_path / f"{day}.tar")
+    inside = tmp_path / "inside"
+    kept = [import_bundle(tmp_path / f"{day}.tar", inside)[0].kept for day in (2, 1, 3, 2)]
+    assert kept == [(), ("v1.0.0",), (), ("v1.0.0",)]
+    assert static(inside).refs("org/gray").yanked == {"v1.0.0": "worse"}
+
+
+def test_a_bundle_without_times_sets_no_branch_back_to_where_it_was(
+    root: Path, publish: Publish, tmp_path: Path
+) -> None:
+    """A hub of git or Hugging Face keeps no log."""
+    bundles = []
+    for number in (1, 2):
+        publish(root, number)
+        refs = root / "kernels/org/gray/refs.json"
+        document = refs.read_bytes()
+        refs.write_text(json.dumps({**json.loads(document), "log": []}))
+        export_bundle(static(root), [Selection("org/gray")], tmp_path / f"{number}.tar")
+        refs.write_bytes(document)
+        bundles.append(tmp_path / f"{number}.tar")
+    kept = [import_bundle(bundle, tmp_path / "inside")[0].kept for bundle in (*bundles, bundles[0])]
+    assert kept == [(), (), ("v1",)]
+
+
 @pytest.mark.usefixtures("ids")
 def test_the_time_of_a_release_in_a_bundle_is_not_that_of_a_later_word_on_it(root: Path, tmp_path: Path) -> None:
     path = root / "kernels/org/gray/refs.json"

@@ -48,11 +48,16 @@ def _into_hub(bundle: Path, hub: str | None, *, as_json: bool) -> None:
         raise InputError("KY506", f"nothing can be imported into {target.location}", hint="name a folder")
     done = import_bundle(bundle, Path(target.location))
     if as_json:
-        emit_json([{"repo": one.repo, "refs": list(one.refs), "changed": one.changed} for one in done])
+        emit_json(
+            [{"repo": one.repo, "refs": list(one.refs), "changed": one.changed, "kept": list(one.kept)} for one in done]
+        )
         return
     for one in done:
         said = f"{one.files} files, {size_text(one.size)} new" if one.changed or one.files else "all there already"
         click.echo(f"{one.repo} {', '.join(one.refs)}: {said}")
+        if one.kept:
+            names = ", ".join(one.kept)
+            click.echo(f"{one.repo}: {target.location} has something newer of {names}, and keeps it", err=True)
 
 
 def _into_store(bundle: Path, dest: Path | None, *, as_json: bool) -> None:

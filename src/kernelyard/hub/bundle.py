@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kernelyard.errors import InputError, Place
-from kernelyard.hub.mirror import Mirrored, Selection, mirror, time_in_log
+from kernelyard.hub.mirror import Mirrored, Selection, mirror
 from kernelyard.hub.protocol import Hub, check_repo
 from kernelyard.hub.publish import ASIDE, make_hub
 from kernelyard.hub.static import DirectoryReader, StaticHub
@@ -51,9 +51,7 @@ def export_bundle(source: Hub, selections: Sequence[Selection], path: Path) -> t
         raise InputError("KY516", "this is no file", hint="name a new file", place=Place(str(path)))
     with beside(path) as folder:
         hub, aside = folder / "hub", folder / "bundle"
-        done = tuple(
-            mirror(source, hub, selection, time_of=time_in_log, elsewhere=ELSEWHERE) for selection in selections
-        )
+        done = tuple(mirror(source, hub, selection, dated=True, elsewhere=ELSEWHERE) for selection in selections)
         write_tar(hub, _members(hub), aside)
         aside.replace(path)
     return done
@@ -61,6 +59,9 @@ def export_bundle(source: Hub, selections: Sequence[Selection], path: Path) -> t
 
 def import_bundle(path: Path, root: Path) -> tuple[Mirrored, ...]:
     """Put what is in a bundle into a static hub, each byte verified as if it came from a hub.
+
+    No branch, and no withdrawal, becomes what it was before: what the hub has of a later time stays
+    (:attr:`Mirrored.kept`), and what the bundle has of it can be had by its id.
 
     Args:
         path: The bundle.
@@ -82,9 +83,7 @@ def import_bundle(path: Path, root: Path) -> tuple[Mirrored, ...]:
             hub.check_format()
             repos = kernels_in(hub)
             selections = [Selection(repo) for repo in repos]
-            return tuple(
-                mirror(hub, root, selection, time_of=time_in_log, elsewhere="import into") for selection in selections
-            )
+            return tuple(mirror(hub, root, selection, dated=True, elsewhere="import into") for selection in selections)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

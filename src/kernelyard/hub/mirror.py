@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -14,15 +14,12 @@ from kernelyard.formats.wanted import Wanted, newest_first
 from kernelyard.hub.fitness import check_release
 from kernelyard.hub.protocol import Hub, Revision
 from kernelyard.hub.publish import ASIDE, change_refs, has_blob, make_hub, now, put, put_blob
-from kernelyard.hub.refs import VERSION_BRANCH, Refs
+from kernelyard.hub.refs import NO_TIME, VERSION_BRANCH, Refs
 from kernelyard.hub.static import DirectoryReader, StaticHub, kernel_path
 from kernelyard.records import record
 from kernelyard.store import writing
 
-__all__ = ["Mirrored", "Selection", "mirror", "time_in_log"]
-
-#: Of a move whose hub keeps no log.
-_NO_TIME = "1970-01-01T00:00:00Z"
+__all__ = ["Mirrored", "Selection", "mirror"]
 
 
 @record(frozen=True, slots=True)
@@ -61,13 +58,23 @@ class Selection:
 
 @record(frozen=True, slots=True)
 class Mirrored:
-    """What was copied: branches and tags, and how many contents of how many bytes were not there yet."""
+    """What was copied.
+
+    Attributes:
+        repo: ``org/name``.
+        refs: Branches and tags.
+        files: How many contents were not there yet.
+        size: Their bytes.
+        changed: Whether the refs of the copy are others now.
+        kept: Branches and tags that are as before, for the copy has something newer of them.
+    """
 
     repo: str
     refs: tuple[str, ...]
     files: int
     size: int
     changed: bool
+    kept: tuple[str, ...] = ()
 
 
 @record(frozen=True, slots=True)
@@ -79,17 +86,12 @@ class _Copied:
     held: Index
 
 
-def time_in_log(refs: Refs, ref: str) -> str:
-    """Return when a branch or tag was last moved, by the log of the hub that it comes from."""
-    return next((change.time for change in reversed(refs.log) if change.ref == ref and not change.note), _NO_TIME)
-
-
 def mirror(
     source: Hub,
     root: Path,
     selection: Selection,
     *,
-    time_of: Callable[[Refs, str], str] = lambda _, __: now(),
+    dated: bool = False,
     elsewhere: str = "mirror to",
 ) -> Mirrored:
     """Copy a kernel into a static hub. Revisions keep their ids, whatever variants are copied, and their signatures.
@@ -101,7 +103,8 @@ def mirror(
         source: A hub of any kind.
         root: The folder of a static hub; a new one is made.
         selection: What is copied.
-        time_of: The time that the log of the copy gives to a move, by the refs of the source and the name.
+        dated: Whether the source is a state of the past, as a bundle is: moves have the times of its log, and what the
+            copy has of a later time stays. Otherwise it is what is true now, whatever the copy has.
         elsewhere: How the user names another folder, as in :func:`writing`.
 
     Raises:
@@ -130,8 +133,15 @@ def mirror(
             what = f"{selection.repo} has nothing of that kind to copy"
             hint = "`kernelyard versions` shows what there is"
             raise MissingError("KY501", what, hint=hint, place=Place(source.location))
-        changed = change_refs(root, selection.repo, lambda there: _after(root, there, refs, copied, time_of=time_of))
-    return Mirrored(selection.repo, tuple(copied), files, size, changed)
+        kept: tuple[str, ...] = ()
+
+        def move(there: Refs) -> Refs:
+            nonlocal kept
+            after, kept = _after(root, there, refs, copied, dated=dated)
+            return after
+
+        changed = change_refs(root, selection.repo, move)
+    return Mirrored(selection.repo, tuple(copied), files, size, changed, kept)
 
 
 def _is_branch(refs: Refs, name: str) -> bool:
@@ -159,19 +169,41 @@ def _copy(source: Hub, found: Revision, variant: str | None, entry: FileEntry, r
 
 
 def _after(
-    root: Path, there: Refs, refs: Refs, copied: Mapping[str, _Copied], *, time_of: Callable[[Refs, str], str]
-) -> Refs:
+    root: Path, there: Refs, refs: Refs, copied: Mapping[str, _Copied], *, dated: bool
+) -> tuple[Refs, tuple[str, ...]]:
+    """Return the refs of the copy as they become, and what stays as it is there, being newer."""
     after = replace(there, partial=_partial(there, copied.values()))
+    kept: list[str] = []
     for name, one in copied.items():
-        time = time_of(refs, name)
-        if _is_branch(refs, name):
-            after = after.moved(name, one.id, time)
+        moved, noted = (refs.time_of(name, note=note) if dated else now() for note in (False, True))
+        is_branch = _is_branch(refs, name)
+        at = (there.branches if is_branch else there.tags).get(name, one.id)
+        is_older = dated and at != one.id and _is_older(there, name, one.id, moved)
+        if not is_branch and at != one.id:
+            known = StaticHub(DirectoryReader(root)).read(Refs(there.kernel), at, None).index
+            check_release(name, *((one.whole, known) if is_older else (known, one.whole)))
+        if is_older:
+            after = after.overtaken(name, one.id, moved)
+            kept.append(name)
+        else:
+            after = after.moved(name, one.id, moved) if is_branch else after.tagged(name, one.id, moved)
+        if is_branch:
             continue
-        if there.tags.get(name, one.id) != one.id:
-            known = StaticHub(DirectoryReader(root)).read(Refs(there.kernel), there.tags[name], None)
-            check_release(name, known.index, one.whole)
-        after = after.tagged(name, one.id, time).withdrawn(name, refs.yanked.get(name), time)
-    return after
+        reason = refs.yanked.get(name)
+        if not (dated and noted < there.time_of(name, note=True)):
+            after = after.withdrawn(name, reason, noted)
+        elif there.yanked.get(name) != reason and name not in kept:
+            kept.append(name)
+    return after, tuple(kept)
+
+
+def _is_older(there: Refs, name: str, id_: str, time: str) -> bool:
+    """Whether a revision is what a branch or tag has left behind, by the time at which it came to it."""
+    last = there.time_of(name)
+    if time in {last, NO_TIME}:
+        # Times do not tell.
+        return any(change.ref == name and change.after == id_ for change in there.log)
+    return time < last
 
 
 def _partial(there: Refs, copied: Iterable[_Copied]) -> dict[str, tuple[str, ...]]:

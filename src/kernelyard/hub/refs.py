@@ -14,11 +14,12 @@ from kernelyard.formats.index import Index
 from kernelyard.formats.wanted import Wanted, newest_first, release_tag
 from kernelyard.records import record
 
-__all__ = ["CODE", "FORMAT", "VERSION_BRANCH", "RefChange", "Refs", "check_ref"]
+__all__ = ["CODE", "FORMAT", "NO_TIME", "VERSION_BRANCH", "RefChange", "Refs", "check_ref"]
 
 CODE = "KY507"
 FORMAT = 1
-
+#: Of what no log tells.
+NO_TIME = "1970-01-01T00:00:00Z"
 _ID = r"(?a)[0-9a-f]{64}"
 #: Also the id of a commit, on hubs made of git.
 _WHOLE_ID = r"(?a)[0-9a-f]{40}|[0-9a-f]{64}"
@@ -97,6 +98,18 @@ class Refs:
             return self
         change = RefChange(tag, before, revision, time)
         return replace(self, tags={**self.tags, tag: revision}, log=(*self.log, change))
+
+    def overtaken(self, ref: str, revision: str, time: str) -> Refs:
+        """Return the refs with a revision in the past of a branch or tag, which stays where it is."""
+        if revision in self.ids:
+            return self
+        at = self.branches[ref] if ref in self.branches else self.tags[ref]
+        there, back = RefChange(ref, at, revision, time), RefChange(ref, revision, at, self.time_of(ref))
+        return replace(self, log=(*self.log, there, back))
+
+    def time_of(self, ref: str, *, note: bool = False) -> str:
+        """Return when a branch or tag was last moved, or last a note was made of it; a time long ago if never."""
+        return next((one.time for one in reversed(self.log) if one.ref == ref and bool(one.note) == note), NO_TIME)
 
     def withdrawn(self, tag: str, reason: str | None, time: str) -> Refs:
         """Return the refs with a tag withdrawn for a reason, or no longer (None); the same refs if it is so already.

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kernelyard.check import check_variant, gather
+from kernelyard.check.facts import found_facts
 from kernelyard.check.owners import symbol_owner
 from kernelyard.check.symbols import fitting_torch
 from kernelyard.errors import InputError, MissingError
+from kernelyard.formats.facts import Facts
+from kernelyard.formats.variant import VariantName
+from kernelyard.formats.versions import Version
 from kernelyard.toolchain.python_abi import python_stable_abi
 
 pytestmark = pytest.mark.compile
@@ -157,6 +163,42 @@ def test_a_thread_local_variable_of_torchs_needs_no_initialiser(make_variant: Ma
     (library,) = gather(variant).libraries
     assert "_ZTHN3c104impl26raw_local_dispatch_key_setE" in {symbol.name for symbol in library.elf.undefined}
     assert findings(variant) == []
+
+
+@pytest.mark.parametrize("name", ["torch-stable-abi29-cpu-x86_64-linux", "torch29-cxx11-cpu-x86_64-linux"])
+def test_what_is_asked_for_weakly_may_be_missing(make_variant: MakeVariant, name: str) -> None:
+    weak = 'extern "C" __attribute__((weak)) void {}();'
+    text = "".join(
+        calling(one, declared=weak).replace("caller", f"caller{number}")
+        for number, one in enumerate(["torch_parallel_for", "aoti_torch_no_such", "torch_no_such"])
+    )
+    variant = make_variant(text + calling("aoti_torch_get_dtype"), name=name)
+    assert findings(variant) == []
+    evidence = gather(variant)
+    stated = Facts.of_name(VariantName.parse(name))
+    found = found_facts(evidence, stated)
+    assert found.undefined == ("aoti_torch_get_dtype",)
+    assert found.torch == stated.torch
+    if name.startswith("torch29"):
+        assert Version("2.9.1") in (fitting_torch(evidence) or ())
+
+
+def test_weak_symbols_in_the_metadata_of_earlier_versions_are_no_fault(make_variant: MakeVariant) -> None:
+    weak = 'extern "C" __attribute__((weak)) void {}();'
+    variant = make_variant(
+        calling("torch_no_such", declared=weak).replace("caller", "b") + calling("aoti_torch_get_dtype")
+    )
+    facts = found_facts(gather(variant), Facts.of_name(VariantName.parse(variant.name)))
+    metadata = json.loads((variant / "metadata.json").read_bytes())
+    for undefined, code in (
+        (("aoti_torch_get_dtype", "caller", "torch_no_such"), "KY116"),
+        (("aoti_torch_get_dtype", "torch_no_such"), None),
+        (("aoti_torch_get_dtype",), None),
+        (("torch_no_such",), "KY116"),
+    ):
+        metadata["kernelyard"] = {"format": 1, "facts": replace(facts, undefined=undefined).to_json()}
+        (variant / "metadata.json").write_text(json.dumps(metadata))
+        assert [found[0] for found in findings(variant) if found[0] == "KY116"] == ([code] if code else [])
 
 
 @pytest.mark.parametrize("name", ["torch-stable-abi37-cpu-aarch64-linux", "torch37-cxx11-cpu-x86_64-linux"])

@@ -14,13 +14,15 @@ from typing import Any
 import pytest
 
 from kernelyard.binary import exported_names
+from kernelyard.check import gather
+from kernelyard.check.facts import found_facts
 from kernelyard.errors import MissingError
 from kernelyard.formats.facts import Facts
 from kernelyard.formats.index import FileEntry, VariantEntry
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
 from kernelyard.hub.folder import FolderHub
-from kernelyard.load import get_local_kernel
+from kernelyard.load import get_kernel, get_local_kernel
 from kernelyard.load.choice import libraries, symbols
 from kernelyard.load.choice.binaries import Read, as_read, complete_facts
 from kernelyard.load.choice.choose import choose
@@ -301,6 +303,40 @@ def test_the_next_variant_is_taken_where_the_files_of_the_best_show_that_it_does
     with pytest.raises(MissingError, match="It needs aoti_torch_gone, which torch") as caught:
         get_local_kernel(tmp_path)
     assert caught.value.code == "KY601"
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("known", [True, False], ids=["by the index", "by its files"])
+def test_what_an_extension_asks_torch_for_weakly_may_be_missing(
+    make_torch: Callable[..., Path],
+    publish: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    known: bool,  # noqa: FBT001
+) -> None:
+    """An author asks for a function that only newer releases have, and does without it on this one."""
+    torch = make_torch()
+    build = tmp_path / "build" / FULL
+    weak = 'extern "C" int aoti_torch_of_later() __attribute__((weak)); extern "C" int aoti_torch_function_5();\n'
+    weak += "namespace at { int newer() __attribute__((weak)); }\n"
+    call = "aoti_torch_of_later ? aoti_torch_of_later() : at::newer ? at::newer() : aoti_torch_function_5()"
+    stub = torch / "lib/libtorch_cpu.so"
+    link(build / "_gray.abi3.so", f'{weak} extern "C" int answer() {{ return {call}; }}', str(stub))
+    source = f"import ctypes, pathlib\nctypes.CDLL({str(stub)!r}, ctypes.RTLD_GLOBAL)\n"
+    source += "answer = ctypes.CDLL(str(pathlib.Path(__file__).with_name('_gray.abi3.so'))).answer()\n"
+    (build / "__init__.py").write_text(source)
+    metadata: dict[str, object] = {"name": "gray", "id": "_gray_weak", "version": 1, "license": "MIT"}
+    metadata |= {"python-depends": [], "backend": {"type": "cpu"}}
+    (build / "metadata.json").write_text(json.dumps(metadata))
+    if known:
+        facts = found_facts(gather(build), variant(FULL).facts)
+        assert "aoti_torch_function_5" in (facts.undefined or ())
+        metadata["kernelyard"] = {"format": 1, "facts": facts.to_json()}
+        (build / "metadata.json").write_text(json.dumps(metadata))
+    publish(build.parent)
+    system = with_torch(torch)
+    monkeypatch.setattr("kernelyard.load.resolve.resolution.describe_system", lambda: system)
+    assert get_kernel("org/gray", version=1, hub=tmp_path / "hub").answer == 5
 
 
 @pytest.mark.compile

@@ -70,6 +70,7 @@ def fitting_torch(evidence: Evidence) -> tuple[Version, ...] | None:
         for library in evidence.libraries
         for symbol in library.elf.undefined
         if symbol.version is None
+        and symbol.binding != "weak"
         and (symbol_owner(symbol.name) or "").startswith("torch")
         and not symbol.name.startswith(OPENMP)
     }
@@ -96,6 +97,9 @@ def _check_unversioned(
         return None
     owner = symbol_owner(name)
     if owner is None or not _is_offered(name, owner, variant, torch):
+        if symbol.binding == "weak" and (owner or "").startswith("torch"):
+            # It is null where torch does not have it, and the library loads: its author asks before calling it.
+            return None
         return missing_name(name, variant, library.path, floor=floor.name)
     # It is not enough that torch offers it: its libraries are found only by those who ask for them by name.
     return None if _is_linked(owner, library) else unknown_name(name, variant, library.path, floor=floor.name)

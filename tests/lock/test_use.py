@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,26 @@ def test_a_locked_kernel_is_the_one_that_was_locked_whatever_the_hub_does(publis
     assert get_locked_kernel("org/gray", lockfile=locked / "kernels.lock") is module
     assert load_kernel("org/gray", lockfile=str(locked)) is module
     assert kernelyard.get_kernel("org/gray", version="1.0.0") is module
+
+
+def test_a_folder_for_a_kernel_that_is_locked_does_not_count_and_one_warning_says_so(
+    locked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("kernelyard.load.overrides._told", set())
+    monkeypatch.setattr("kernelyard.lock.use._answered", {})
+    for text in ("org/other=/x", "no list"):
+        monkeypatch.setenv("LOCAL_KERNELS", text)
+        assert get_locked_kernel("org/gray", lockfile=locked).RELEASE == "1.0.0"
+        monkeypatch.setattr("kernelyard.lock.use._answered", {})
+    assert caplog.messages == []
+    monkeypatch.setenv("LOCAL_KERNELS", f"org/gray={tmp_path / 'mine'}")
+    for _ in range(2):
+        assert get_locked_kernel("org/gray", lockfile=locked).RELEASE == "1.0.0"
+        assert load_kernel("org/gray", lockfile=locked).RELEASE == "1.0.0"
+        monkeypatch.setattr("kernelyard.lock.use._answered", {})
+    (warning,) = caplog.messages
+    assert warning.startswith(f"LOCAL_KERNELS names {tmp_path / 'mine'} for org/gray, and does not count for what is ")
+    assert warning.endswith(f"taken is what {locked / 'kernels.lock'} names; `get_kernel` takes the folder")
 
 
 def test_what_is_not_in_the_store_is_not_fetched_by_load_kernel(
@@ -373,6 +394,14 @@ def test_a_lock_of_another_format_is_told(tmp_path: Path, text: str, code: str) 
         with pytest.raises(InputError) as caught:
             use("org/gray", lockfile=tmp_path)
         assert caught.value.code == code
+
+
+@pytest.mark.parametrize("name", [None, 3, "", Path("org/gray"), b"org/gray", ["org/gray"]])
+@pytest.mark.parametrize("use", [get_locked_kernel, load_kernel, partial(kernelyard.get_kernel, version=1)])
+def test_what_is_no_name_is_told(locked: Path, use: Callable[..., object], name: object) -> None:
+    with pytest.raises(InputError) as caught:
+        use(name, **({} if isinstance(use, partial) else {"lockfile": locked}))
+    assert (caught.value.code, caught.value.what) == ("KY504", f"not the name of a kernel: {name!r}")
 
 
 def test_what_is_not_locked_is_told(locked: Path) -> None:

@@ -7,18 +7,22 @@ put in quotes, single or double.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from functools import lru_cache
 from pathlib import Path
 
-from kernelyard.errors import InputError, MissingError, Place
+from kernelyard.errors import InputError, KernelyardError, MissingError, Place
 from kernelyard.hub.protocol import check_repo
 from kernelyard.store import absolute_path
 
-__all__ = ["VARIABLE", "local_override", "parse_overrides"]
+__all__ = ["VARIABLE", "local_override", "parse_overrides", "tell_ignored"]
 
 VARIABLE = "LOCAL_KERNELS"
+_logger = logging.getLogger("kernelyard.load")
+#: What a warning has told already.
+_told: set[tuple[str, str]] = set()
 _HINT = (
     'write it as org/name=path:org2/name2=path2, with quotes around a path that has a colon (org/name="a:b"), '
     "or name a TOML file"
@@ -54,6 +58,30 @@ def local_override(repo: str) -> Path | None:
         return None if path is None else absolute_path(file.parent / Path(path).expanduser(), code="KY611")
     path = parse_overrides(text).get(repo)
     return None if path is None else absolute_path(path, code="KY611")
+
+
+def tell_ignored(repo: str, instead: str) -> None:
+    """Warn, once in a process, that what a user has named for a kernel is not what is loaded.
+
+    Args:
+        repo: ``org/name``.
+        instead: What is loaded.
+    """
+    try:
+        folder = local_override(repo)
+    except KernelyardError:
+        # It is not used here, so its mistakes do no harm.
+        return
+    if folder is None or (repo, instead) in _told:
+        return
+    _told.add((repo, instead))
+    _logger.warning(
+        "%s names %s for %s, and does not count for what is locked: taken is %s; `get_kernel` takes the folder",
+        VARIABLE,
+        folder,
+        repo,
+        instead,
+    )
 
 
 @lru_cache(maxsize=4)

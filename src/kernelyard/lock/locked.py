@@ -25,6 +25,7 @@ from kernelyard.load.importing.described import KernelDependency
 from kernelyard.load.importing.described import Metadata as Described
 from kernelyard.load.importing.importer import imported
 from kernelyard.load.importing.loaded import RepoInfo, load_tree
+from kernelyard.load.overrides import tell_ignored
 from kernelyard.load.resolve.attempts import Attempt, first_success
 from kernelyard.load.resolve.resolution import Terms, best, check_files
 from kernelyard.load.stored.fetch import check_backends
@@ -78,6 +79,7 @@ def load_locked(lock: KernelLock, kernel: LockedKernel, use: Use, chain: Chain |
     Raises:
         KernelyardError: As :func:`kernelyard.lock.use.get_locked_kernel`.
     """
+    tell_ignored(kernel.repo, f"what {lock.path} names")
     one = _Kernel(lock, kernel, use, chain or Chain())
     if use.may_ask:
         return first_success(one.attempts())

@@ -222,6 +222,35 @@ def test_what_does_not_belong_in_a_bundle_is_refused(bundle: Path, name: str, tm
     assert not (tmp_path / "evil.py").exists()
 
 
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        ("zeros", "nothing is in it"),
+        ("empty", "empty file"),
+        ("folder", "it is a folder"),
+        ("pipe", "Not a regular file"),
+        ("text", "truncated header"),
+    ],
+)
+def test_what_is_no_bundle_is_told_before_anything_else_is_asked(
+    kernelyard: Any, tmp_path: Path, what: str, why: str
+) -> None:
+    path = tmp_path / what
+    if what == "folder":
+        path.mkdir()
+    elif what == "pipe":
+        os.mkfifo(path)
+    else:
+        path.write_bytes({"zeros": bytes(20480), "empty": b"", "text": b"no"}[what])
+    done = kernelyard("import", path)
+    told = f"kernelyard: {path}: not a bundle: {why} [KY516]\n  `kernelyard export` writes one\n"
+    assert (done.returncode, done.stderr.startswith(told)) == (2, True), done.stderr
+    for use in (is_layer, lambda path: import_layer(path, Store(tmp_path / "layer"))):
+        with pytest.raises(InputError) as caught:
+            use(path)
+        assert caught.value.code == "KY516"
+
+
 def test_a_cut_bundle_is_refused(bundle: Path) -> None:
     bundle.write_bytes(bundle.read_bytes()[:900])
     with pytest.raises(InputError) as caught:

@@ -14,7 +14,7 @@ __all__ = ["command"]
 
 
 @click.command("import")
-@click.argument("bundle", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument("bundle", type=click.Path(path_type=Path, exists=True))
 @click.option(
     "--hub", metavar="PATH", help="Kernels of a hub: the hub's folder; a new one is made. KERNELYARD_HUB by default."
 )

@@ -314,7 +314,8 @@ def check_repo(repo: str) -> str:
     Raises:
         InputError: It is not ``org/name`` (KY504).
     """
-    if len(repo) > _LONGEST_REPO or not re.fullmatch(_REPO, repo):
+    # Programs are not always checked by a type checker.
+    if not isinstance(repo, str) or len(repo) > _LONGEST_REPO or not re.fullmatch(_REPO, repo):
         raise InputError(
             "KY504",
             f"not the name of a kernel: {repo!r}",

@@ -9,9 +9,10 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from kernelyard.errors import EnvironmentProblemError, InputError, Place
-from kernelyard.store import writing
+from kernelyard.store import open_regular, writing
 
 __all__ = ["ELSEWHERE", "beside", "read_tar", "take_file", "write_tar"]
 
@@ -20,6 +21,7 @@ CODE = "KY516"
 ELSEWHERE = "export to"
 #: Bytes of zeros that a tar ends with.
 _END = 1024
+_BLOCK = 512
 
 
 @contextmanager
@@ -94,20 +96,38 @@ def read_tar(path: Path) -> Iterator[tarfile.TarFile]:
     """Open a tar; what turns out to be none while it is read ends in an error that says so.
 
     Raises:
-        InputError: It is none (KY516).
+        InputError: It is none, or cannot be read (KY516).
     """
     try:
-        with tarfile.open(path, "r:") as tar:
-            _check_end(path)
+        with _opened(path) as file, tarfile.open(fileobj=file, mode="r:") as tar:
+            _check_ends(path)
             yield tar
     except (tarfile.TarError, EOFError) as error:
-        hint = "`kernelyard export` writes one"
-        raise InputError(CODE, f"not a bundle: {error}", hint=hint, place=Place(str(path))) from None
+        raise _no_bundle(path, str(error)) from None
 
 
-def _check_end(path: Path) -> None:
-    """Refuse a tar that was cut off: between two members it would be taken for one of fewer kernels."""
-    with path.open("rb") as file:
+def _opened(path: Path) -> IO[bytes]:
+    try:
+        with open_regular(path) as tried:
+            tried.read(1)
+        return open_regular(path)
+    except OSError as error:
+        raise _no_bundle(path, "it is a folder" if path.is_dir() else error.strerror or str(error)) from error
+
+
+def _no_bundle(path: Path, why: str) -> InputError:
+    hint = "`kernelyard export` writes one"
+    return InputError(CODE, f"not a bundle: {why}", hint=hint, place=Place(str(path)))
+
+
+def _check_ends(path: Path) -> None:
+    """Refuse a tar that was cut off: between two members it would be taken for one of fewer kernels; and an empty one.
+
+    Zeros are what is left of a file whose bytes never came to the disk.
+    """
+    with open_regular(path) as file:
+        if file.read(_BLOCK) == bytes(_BLOCK):
+            raise _no_bundle(path, "nothing is in it")
         file.seek(0, os.SEEK_END)
         file.seek(max(0, file.tell() - _END))
         end = file.read(_END)

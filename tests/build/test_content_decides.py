@@ -59,6 +59,51 @@ def test_a_header_beside_the_project_decides_of_id_and_object(
 
 @pytest.mark.compile
 @pytest.mark.network
+@pytest.mark.parametrize("option", ["-I", "-isystem", "-include"])
+def test_a_header_that_a_flag_leads_to_decides_of_id_and_object(
+    sample: Callable[[str], Path], source: PartSource, option: str
+) -> None:
+    root = sample("tiny")
+    header, other, manifest = root / "extra" / "value.h", root / "csrc" / "other.cpp", root / "build.toml"
+    header.parent.mkdir()
+    header.write_text("#define OTHER 21\n")
+    text = other.read_text().replace("21", "OTHER")
+    other.write_text(text if option == "-include" else f"#include <value.h>\n{text}")
+    flag = f'"{option}", "{header}"' if option == "-include" else f'"{option}{header.parent}"'
+    manifest.write_text(manifest.read_text().replace('backend = "cpu"\n', f'backend = "cpu"\ncxx-flags = [{flag}]\n'))
+    (first,) = build_project(root, source=source, variants=["*-cpu-*"])
+    header.write_text("#define OTHER 22\n")
+    os.utime(header, (0, 0))
+    (second,) = build_project(root, source=source, variants=["*-cpu-*"])
+    assert second.entry.id != first.entry.id
+    assert second.work.compiled == {"-include": 3}.get(option, 2)
+
+
+@pytest.mark.compile
+@pytest.mark.network
+def test_a_header_that_the_compiler_alone_finds_has_to_be_listed(
+    sample: Callable[[str], Path], source: PartSource
+) -> None:
+    root = sample("tiny")
+    header, other, manifest = root / "csrc" / "value_2.h", root / "csrc" / "other.cpp", root / "build.toml"
+    header.write_text("#define OTHER 21\n")
+    text = other.read_text().replace("21", "OTHER")
+    pasted = "#define TEXT(x) #x\n#define HEADER(n) TEXT(value_##n.h)\n#include HEADER(2)\n"
+    other.write_text(pasted + text)
+    with pytest.raises(BuildError, match=r"the compiler has read csrc/value_2\.h") as caught:
+        build_project(root, source=source, variants=["*-cpu-*"])
+    assert caught.value.code == "KY425"
+    assert not (root / "build" / CPU).exists()
+    manifest.write_text(manifest.read_text().replace('"csrc/other.cpp"', '"csrc/other.cpp", "csrc/value_2.h"'))
+    (first,) = build_project(root, source=source, variants=["*-cpu-*"])
+    header.write_text("#define OTHER 22\n")
+    (second,) = build_project(root, source=source, variants=["*-cpu-*"])
+    assert second.entry.id != first.entry.id
+    assert second.work.compiled == 2
+
+
+@pytest.mark.compile
+@pytest.mark.network
 @pytest.mark.parametrize("changed", ["csrc/other.cpp", "torch-ext/tiny/__init__.py"])
 def test_a_file_that_is_changed_while_it_is_built_is_in_no_build(
     sample: Callable[[str], Path],

@@ -36,7 +36,7 @@ def environment_of_image(tmp_path_factory: pytest.TempPathFactory, own_wheel: Pa
     root = tmp_path_factory.mktemp("image")
     python = make_environment(root / "venv", "--no-deps", *own_wheel.iterdir(), beside_the_tests=True)
     (site,) = (root / "venv/lib").glob("python*/site-packages")
-    where = [python, "-c", "import kernelyard; print(kernelyard.__file__)"]
+    where: list[str | Path] = [python, "-c", "import kernelyard; print(kernelyard.__file__)"]
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     told = subprocess.run(where, check=True, capture_output=True, text=True, env=clean).stdout
     assert Path(told.strip()).is_relative_to(site)

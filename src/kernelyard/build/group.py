@@ -16,7 +16,7 @@ from kernelyard.build.matrix import MatrixEntry
 from kernelyard.build.package import Build, changed_meanwhile, package_variant
 from kernelyard.build.source_state import source_state
 from kernelyard.build.toolchain_lock import check_request, check_uses, request_of
-from kernelyard.build.used_files import used_files
+from kernelyard.build.used_files import refuse_unseen, used_files
 from kernelyard.formats.index import VariantEntry
 from kernelyard.formats.metadata import Making
 from kernelyard.formats.toolchain_lock import ToolchainLock
@@ -90,7 +90,8 @@ class Group:
             cached: Whether objects may come from a cache.
 
         Raises:
-            BuildError: A source does not compile or link, or was changed meanwhile (KY419).
+            BuildError: A source does not compile or link, was changed meanwhile (KY419), or includes something of the
+                project that is not in the id (KY425).
         """
         if self.toolchain is None:
             return
@@ -103,9 +104,10 @@ class Group:
         if changed := sorted(path for path, digest in contents.items() if now.get(path) != digest):
             forget_contents(self.folder / "objects", changed)
             raise changed_meanwhile(Path(changed[0]))
+        read = headers_read(self.folder / "objects", self.toolchain.tools.ninja)
+        parts = [part.path for part in parts_of(self.toolchain).values()]
+        refuse_unseen(self.project, self.plans, read, parts=parts)
         if workshop.locked_by is not None:
-            read = headers_read(self.folder / "objects", self.toolchain.tools.ninja)
-            parts = [part.path for part in parts_of(self.toolchain).values()]
             refuse_reads(self.project, read, work=self.project.root / WORK_FOLDER, parts=parts)
 
     def _contents(self) -> dict[str, str]:

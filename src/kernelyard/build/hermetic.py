@@ -14,6 +14,7 @@ from kernelyard.build.git import repository_top
 from kernelyard.errors import BuildError, Place
 from kernelyard.project.manifest_file import shown_path
 from kernelyard.project.plan import ObjectGroup, VariantPlan
+from kernelyard.project.plan_files import with_included
 from kernelyard.project.sources import Project
 from kernelyard.records import record
 
@@ -78,8 +79,7 @@ def refuse_machine(project: Project, plans: Sequence[VariantPlan]) -> None:
                     hint="take it out, or build without --locked",
                     place=Place(shown_path(project.root / "build.toml"), key=_key(plan, group)),
                 )
-            sources = project.with_includes(group.sources, (*group.include, *plan.binding.include))
-            _refuse_texts(project.root / name for name in sources)
+            _refuse_texts(project.root / name for name in with_included(project, plan, group, group.sources))
 
 
 def _key(plan: VariantPlan, group: ObjectGroup) -> str:

@@ -13,6 +13,7 @@ from kernelyard.formats.fields import canonical_json
 from kernelyard.formats.paths import checked_path
 from kernelyard.project.manifest_file import shown_path
 from kernelyard.project.plan import VariantPlan
+from kernelyard.project.plan_files import plan_files, with_included
 from kernelyard.project.sources import Project
 from kernelyard.toolchain.assemble import Toolchain
 
@@ -33,18 +34,14 @@ _LENGTH = 12
 def source_digest(project: Project, plan: VariantPlan) -> str:
     """Return the sha256 of what the author decides of a variant.
 
-    It covers the compiled sources with every file of the project that they include, the shipped Python files, the
-    flags and capabilities; not the version, licence, addresses or the card. Line endings do not matter.
+    It covers the compiled sources with every file of the project that they include or the manifest lists with them,
+    the shipped Python files, the flags and capabilities; not the version, licence, addresses or the card. Line endings
+    do not matter.
 
     Raises:
         InputError: A file has a name that is no text, or that not every system can have (KY225).
     """
-    groups = (plan.binding, *plan.groups)
-    sources = {
-        name
-        for group in groups
-        for name in project.with_includes(group.sources, (*group.include, *plan.binding.include))
-    }
+    sources = plan_files(project, plan)
     package = project.python_files()
     _refuse_odd_names(project, sources, package)
     # What was decided about a request is in its result; the sentences about it may change.
@@ -64,7 +61,7 @@ def source_contents(project: Project, plan: VariantPlan) -> dict[str, str]:
     for group in (plan.binding, *plan.groups):
         for source in group.sources:
             digest = sha256()
-            for name in project.with_includes([source], (*group.include, *plan.binding.include)):
+            for name in with_included(project, plan, group, [source]):
                 digest.update(f"{name} {sha256((project.root / name).read_bytes()).hexdigest()}\n".encode())
             contents[str(project.root / source)] = digest.hexdigest()
     return contents

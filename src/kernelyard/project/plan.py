@@ -12,6 +12,7 @@ from kernelyard.formats.floor import DEFAULT_FLOOR
 from kernelyard.formats.manifest import KernelSection, TorchNoarch, TorchSettings, TvmFfiSettings
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
+from kernelyard.project.flag_paths import flag_folders
 from kernelyard.project.section_files import SectionFiles, expand_files, expand_folders, section_files
 from kernelyard.project.sources import Project
 from kernelyard.records import record
@@ -45,6 +46,7 @@ class ObjectGroup:
         libraries: Header libraries, ``cutlass_3_6``.
         relocatable: Whether the device code of the CUDA sources is linked together.
         link: Libraries of the toolkit, ``cublas``, and ``cuda``, the driver.
+        headers: What the manifest lists beside the sources.
     """
 
     name: str
@@ -57,6 +59,7 @@ class ObjectGroup:
     libraries: tuple[str, ...] = ()
     relocatable: bool = False
     link: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
 
 
 @record(frozen=True, slots=True)
@@ -115,9 +118,10 @@ class VariantPlan:
         return tuple(sorted({name for group in self.groups for name in group.link}))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan as JSON data. What few sections use is there for those only."""
+        """Return the plan as JSON data, without headers. What few sections use is there for those only."""
         plan = asdict(self)
         for group in (plan["binding"], *plan["groups"]):
+            del group["headers"]
             for name in _RARE:
                 if not group[name]:
                     del group[name]
@@ -228,7 +232,8 @@ def _plan_noarch(project: Project, variant: VariantName, path: str) -> VariantPl
 
 
 def _plan_binding(project: Project, settings: TorchSettings | TvmFfiSettings, table: str, path: str) -> ObjectGroup:
-    sources = _compiled(expand_files(project.root, settings.src), Place(path, key=f"{table}.src"), _CXX_SUFFIXES)
+    listed = expand_files(project.root, settings.src)
+    sources = _compiled(listed, Place(path, key=f"{table}.src"), _CXX_SUFFIXES)
     include = expand_folders(project.root, settings.include)
     return ObjectGroup(
         name="binding",
@@ -238,6 +243,7 @@ def _plan_binding(project: Project, settings: TorchSettings | TvmFfiSettings, ta
         device_flags=(),
         capabilities=(),
         uses_torch=table == "torch",
+        headers=_headers(listed),
     )
 
 
@@ -251,7 +257,8 @@ def _plan_section(
     include = files.include
     if isinstance(project.manifest.framework, TorchSettings):
         include = project.include_folders(sources, include)
-    torch = [source for source in sources if project.uses_torch(source, include)]
+    searched = (*include, *flag_folders(project.root, (*section.cxx_flags, *_device_flags(section))))
+    torch = [source for source in sources if project.uses_torch(source, searched)]
     if section.relocatable_device_code and any(source.endswith(_CUDA_SUFFIX) for source in torch):
         # Device code that is linked together is compiled together.
         torch = [source for source in sources if source in torch or source.endswith(_CUDA_SUFFIX)]
@@ -269,6 +276,7 @@ def _plan_section(
                 libraries=tuple(sorted(name for name in section.depends if name != "torch")),
                 relocatable=section.relocatable_device_code and device_code,
                 link=tuple(sorted(section.link)),
+                headers=_headers(files.src),
             )
 
 
@@ -365,6 +373,10 @@ def _compiled(sources: Iterable[str], place: Place, compilable: tuple[str, ...])
                 place=place,
             )
     return compiled
+
+
+def _headers(listed: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for name in listed if name.endswith(_HEADER_SUFFIXES))
 
 
 def _capability_order(text: str) -> tuple[int, int, str]:

@@ -302,6 +302,22 @@ def test_a_file_where_the_folder_should_be_is_reported(tmp_path: Path, below: st
     assert str(error.place).startswith(str(file))
 
 
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs /proc, where mkdir answers ENOENT")
+def test_a_place_where_no_folder_can_be_made_is_reported() -> None:
+    for root in (Path("/proc/nope"), Path("/proc/nope/below")):
+        error = failure(lambda root=root: Store(root).provide("parts", "x", fill))  # type: ignore[misc]
+        assert (error.code, str(error.place)) == ("KY302", "/proc/nope")
+        assert "no folder can be made here" in error.what
+
+
+def test_a_link_that_leads_nowhere_is_called_so(tmp_path: Path) -> None:
+    link = tmp_path / "store"
+    link.symlink_to(tmp_path / "nowhere")
+    error = failure(lambda: Store(link).provide("parts", "x", fill))
+    assert (error.code, str(error.place)) == ("KY302", str(link))
+    assert "a link that leads nowhere is here" in error.what
+
+
 @pytest.mark.parametrize(
     ("number", "code"),
     [

@@ -116,13 +116,23 @@ def make_folder(folder: Path) -> None:
         OSError: It cannot be made, or is something else.
     """
     try:
-        folder.mkdir(0o755)
+        _make_one(folder)
     except FileNotFoundError:
         make_folder(folder.parent)
-        make_folder(folder)
+        try:
+            _make_one(folder)
+        except FileNotFoundError:  # in /proc, and in a folder that is gone, nothing is ever made
+            raise PermissionError(errno.EPERM, "no folder can be made here", os.fspath(folder)) from None
+
+
+def _make_one(folder: Path) -> None:
+    try:
+        folder.mkdir(0o755)
     except FileExistsError:
-        if not folder.is_dir():
-            raise
+        if folder.is_dir():
+            return
+        what = "a link that leads nowhere is here" if folder.is_symlink() else "what is here is no folder"
+        raise FileExistsError(errno.EEXIST, what, os.fspath(folder)) from None
 
 
 @contextmanager

@@ -93,6 +93,19 @@ def test_hub_verify_ends_with_4_where_something_is_wrong(run: Run, root: Path) -
     assert [finding["where"] for finding in report["findings"]] == [blob.relative_to(root).as_posix()]
 
 
+def test_hub_verify_takes_a_place_before_kernels(kernelyard: Any, run: Run, root: Path, tmp_path: Path) -> None:
+    whole = "in order: 1 kernels, 3 revisions, "
+    assert run("hub", "verify", root, hub=None).startswith(whole)
+    assert run("hub", "verify", root, "org/gray", hub=None).startswith(whole)
+    assert run("hub", "verify", f"file://{root}", hub=tmp_path / "nothing").startswith(whole)
+    assert run("hub", "verify", "org/gray").startswith(whole)
+    # A folder that is called like a kernel, and one that is no hub.
+    (tmp_path / "here/org").mkdir(parents=True)
+    (tmp_path / "here/org/gray").symlink_to(root)
+    assert kernelyard("hub", "verify", "org/gray", cwd=tmp_path / "here").stdout.startswith(whole)
+    assert "[KY507]" in run("hub", "verify", tmp_path / "nothing", status=2)
+
+
 def test_hub_gc_counts_and_removes(run: Run, root: Path) -> None:
     (root / ".aside" / "half").write_bytes(b"1234")
     nothing = "0 revisions, 0 files, 0 half-made files, 0 B"
@@ -164,6 +177,11 @@ def test_keys_are_made_shown_and_rotated(run: Run, tmp_path: Path) -> None:
     assert run("hub", "key", "show", tmp_path / "key") == public == (tmp_path / "key.pub").read_text()
     assert run("hub", "key", "rotate", tmp_path / "key", tmp_path / "next") != public
     assert "[KY515]" in run("hub", "key", "new", tmp_path / "key", status=2)
+    told = run("hub", "key", "new", tmp_path / "nodir/key", status=2).splitlines()
+    assert told[:2] == [
+        f"kernelyard: {tmp_path / 'nodir'}: there is no such folder to write the key to [KY515]",
+        "  make it, or name a file in another",
+    ]
 
 
 def test_what_cannot_be_written_is_told(run: Run, root: Path, serve: Callable[[Path], str]) -> None:

@@ -32,13 +32,15 @@ def command() -> None:
 
 
 @command.command("verify")
-@click.argument("repos", metavar="[ORG/NAME]...", nargs=-1)
-@click.option("--hub", metavar="URL_OR_PATH", help="The hub; KERNELYARD_HUB by default.")
+@click.argument("repos", metavar="[HUB] [ORG/NAME]...", nargs=-1)
+@click.option("--hub", metavar="URL_OR_PATH", help="The hub, where it is not named first; KERNELYARD_HUB by default.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def verify(repos: tuple[str, ...], hub: str | None, *, as_json: bool) -> int:
     """Read and hash all that a static hub holds, or that of some kernels; over HTTP they have to be named."""
     from kernelyard.hub.verify import verify_hub
 
+    if repos and hub is None and _is_place(repos[0]):
+        hub, repos = repos[0], repos[1:]
     report = verify_hub(_static(hub), repos)
     if as_json:
         emit_json(
@@ -173,6 +175,17 @@ def key_show(file: Path) -> None:
     from kernelyard.publish.keys import read_key
 
     click.echo(read_key(file).public)
+
+
+def _is_place(text: str) -> bool:
+    """Whether a place is meant, and no kernel: a folder can be called like one."""
+    from kernelyard.hub.protocol import check_repo
+
+    try:
+        check_repo(text)
+    except InputError:
+        return True
+    return (Path(text) / "hub.json").is_file()
 
 
 def _all_kernels(hub: object) -> tuple[str, ...]:

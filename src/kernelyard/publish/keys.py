@@ -19,7 +19,7 @@ def new_key(path: Path) -> PublicKey:
     """Make a key and write it to a file that only its owner may read; the public one is beside it, with ``.pub``.
 
     Raises:
-        InputError: There is such a file already (KY515).
+        InputError: There is such a file already, or not its folder (KY515).
         EnvironmentProblemError: It cannot be written, or ``cryptography`` is not installed (KY515).
     """
     return _write(path, SigningKey.new())
@@ -67,6 +67,9 @@ def _write(path: Path, key: SigningKey) -> PublicKey:
         except FileExistsError:
             what = "there is a file already, and a key that is overwritten is lost"
             raise InputError(CODE, what, hint="name another file", place=Place(str(path))) from None
+        except FileNotFoundError:
+            what, hint = "there is no such folder to write the key to", "make it, or name a file in another"
+            raise InputError(CODE, what, hint=hint, place=Place(str(path.absolute().parent))) from None
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(key.to_json())

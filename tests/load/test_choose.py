@@ -510,6 +510,20 @@ def test_what_is_no_visible_gpu_is_refused(device: object) -> None:
     assert caught.value.hint
 
 
+@pytest.mark.parametrize("device", [0, 3, "cuda", "cuda:1"])
+def test_on_a_machine_without_gpus_no_gpu_can_be_named(device: object) -> None:
+    with pytest.raises(InputError, match=r"there is no GPU \d: none is visible") as caught:
+        choose([variant(STABLE_CPU)], CPU_NODE, device=device)
+    assert caught.value.code == "KY623"
+
+
+def test_a_gpu_may_be_named_where_it_is_not_known_which_there_are() -> None:
+    target = describe_target(torch="2.13", cuda="13.0", platform="x86_64-linux")
+    assert choose([variant(STABLE_CUDA)], target, device=3)[0].usable
+    rocm = replace(CPU_NODE, torch=Torch("2.13.0+rocm7.0", hip="7.0"), amd_gpus=("gfx942",))
+    assert choose([variant(STABLE_CPU)], rocm, device="cuda:0")[0].usable
+
+
 def test_a_device_of_torch_is_taken_by_its_text() -> None:
     class Device:
         def __str__(self) -> str:

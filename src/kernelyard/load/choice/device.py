@@ -29,7 +29,11 @@ def device_number(device: object, system: System) -> int | None:
         hint = 'name a GPU by its number, or as in "cuda:1"; for the CPU ask for the backend cpu'
         raise InputError("KY623", f"not a GPU: {device!r}", hint=hint)
     number = int(match[1] or 0)
-    if system.gpus and number >= len(system.gpus):
-        what = f"there is no GPU {number}: {len(system.gpus)} visible, counted from 0"
-        raise InputError("KY623", what, hint="see CUDA_VISIBLE_DEVICES and `nvidia-smi`")
+    # Torch for ROCm calls its GPUs cuda:0, cuda:1, ... as well, and these are not among those that are counted here.
+    is_counted = "gpus" not in system.unknown and (system.torch is None or system.torch.hip is None)
+    if is_counted and number >= len(system.gpus):
+        seen = f"{len(system.gpus)} visible, counted from 0" if system.gpus else "none is visible"
+        what = f"there is no GPU {number}: {seen}"
+        hint = f"see CUDA_VISIBLE_DEVICES and `nvidia-smi`{'' if system.gpus else '; for the CPU leave the device out'}"
+        raise InputError("KY623", what, hint=hint)
     return number

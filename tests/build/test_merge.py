@@ -187,6 +187,41 @@ def test_files_that_are_missing_or_were_added_are_named(root: Path, part: Path) 
     assert str(error).startswith(f"{part}/{CPU}/_ops.py: this file is missing, but the index lists it")
 
 
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda text: text[: len(text) // 2], "the index is not valid: "),
+        (lambda _: b"", "the index is not valid: "),
+        (lambda text: text.replace(b'"variants"', b'"varjants"'), "the index is not valid: "),
+        (None, "the index cannot be read: "),
+    ],
+    ids=["half", "empty", "changed", "a folder"],
+)
+def test_an_index_that_is_broken_is_named(
+    root: Path, part: Path, change: Callable[[bytes], bytes] | None, what: str
+) -> None:
+    index = part / "index.json"
+    text = index.read_bytes()
+    index.unlink()
+    if change is None:
+        index.mkdir()
+    else:
+        index.write_bytes(change(text))
+    error = refused(root, part, error=VerificationError)
+    assert (error.code, error.exit_code) == ("KY441", 4)
+    assert str(error).startswith(f"{index}:")
+    assert error.what.startswith(what)
+
+
+def test_an_index_of_a_later_format_asks_for_an_upgrade(root: Path, part: Path) -> None:
+    index = part / "index.json"
+    document = json.loads(index.read_bytes())
+    index.write_text(json.dumps(document | {"format": document["format"] + 1}))
+    error = refused(root, part, error=InputError)
+    assert error.code == "KY213"
+    assert "upgrade" in error.what
+
+
 def test_variants_that_are_missing_or_half_there_are_named(root: Path, part: Path) -> None:
     shutil.copytree(part / CPU, part / CUDA)
     (part / CPU / "metadata.json").unlink()

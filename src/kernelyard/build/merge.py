@@ -28,7 +28,7 @@ from kernelyard.project.generate import MOVE_PROJECT
 from kernelyard.project.plan import plan_variant
 from kernelyard.project.sources import Project
 from kernelyard.records import record
-from kernelyard.store import writing
+from kernelyard.store import open_regular, writing
 from kernelyard.toolchain.parts import HOST
 
 __all__ = ["Merged", "VerifiedVariant", "lacking", "merge", "put_together", "refuse_lacking", "verified"]
@@ -85,8 +85,8 @@ def merge(project: Project, places: Sequence[Path]) -> tuple[Merged, ...]:
 
     Raises:
         MissingError: A folder is not there, or no variant is in any of them (KY447).
-        VerificationError: A file is not the one that its index or metadata names (KY441), or two folders have the same
-            variant with other bytes (KY442).
+        VerificationError: A file is not the one that its index or metadata names, or the index cannot be read (KY441),
+            or two folders have the same variant with other bytes (KY442).
         InputError: A variant is of another kernel, or of none of its variants (KY443), of other sources (KY444), or was
             built by another toolchain (KY445).
         UnfitError: A check refuses a variant.
@@ -135,7 +135,8 @@ def verified(place: Path) -> tuple[VerifiedVariant, ...]:
 
     Raises:
         MissingError: There is no such folder (KY447).
-        VerificationError: A file is another one, or a variant cannot be read (KY441).
+        VerificationError: A file is another one, or a variant or the index cannot be read (KY441).
+        InputError: The index is of a later format (KY213).
     """
     if not place.is_dir():
         raise MissingError(
@@ -176,8 +177,7 @@ def put_together(project: Project, variants: Iterable[VerifiedVariant]) -> tuple
 def _verified(hub: FolderHub) -> Iterator[VerifiedVariant]:
     for broken in hub.broken:
         raise VerificationError("KY441", broken.reason, hint=_AGAIN, place=Place(str(hub.path / broken.name)))
-    index = hub.path / "index.json"
-    listed = Index.from_json(index.read_bytes(), path=str(index)).variants if index.is_file() else ()
+    listed = _listed(hub.path / "index.json")
     here = {variant.name: variant for variant in hub.variants}
     for entry in listed:
         if entry.name not in here:
@@ -186,6 +186,29 @@ def _verified(hub: FolderHub) -> Iterator[VerifiedVariant]:
     by_index = {entry.name: {file.path: file.sha256 for file in entry.files} for entry in listed}
     for variant in hub.variants:
         yield _verify(variant, by_index.get(variant.name))
+
+
+def _listed(index: Path) -> tuple[VariantEntry, ...]:
+    """Return the variants that an index lists; none where there is no index.
+
+    Raises:
+        InputError: It is of a later format (KY213).
+        VerificationError: It cannot be read, or is not valid (KY441).
+    """
+    place = Place(str(index))
+    try:
+        with open_regular(index) as file:
+            return Index.from_json(file.read(), path=str(index)).variants
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        what = f"the index cannot be read: {error.strerror or error}"
+        raise VerificationError("KY441", what, hint=_AGAIN, place=place) from error
+    except InputError as error:
+        if error.place is not None and error.place.key == "format":
+            raise  # whole, for all that is known: this program has to be upgraded
+        where = error.place or place
+        raise VerificationError("KY441", f"the index is not valid: {error.what}", hint=_AGAIN, place=where) from error
 
 
 def _verify(variant: FolderVariant, by_index: Mapping[str, str] | None) -> VerifiedVariant:

@@ -31,6 +31,12 @@ _UNUSABLE = frozenset(
         errno.ENAMETOOLONG,
     }
 )
+#: Where permissions are none of the matter: what to do instead.
+_IN_THE_WAY = {
+    errno.EEXIST: "move what is there out of the way",
+    errno.EISDIR: "move the folder that is there out of the way",
+    errno.ENOTDIR: "move the file that is there, in the place of a folder, out of the way",
+}
 
 
 def absolute_path(path: str | Path, *, code: str) -> Path:
@@ -161,7 +167,8 @@ def writing(path: Path, *, elsewhere: str = "point KERNELYARD_CACHE to") -> Iter
             what = "the disk, or a limit of yours, takes no file that is so large"
             raise EnvironmentProblemError("KY301", what, hint=hint, place=place) from error
         if error.errno in _UNUSABLE:
-            hint = f"change its permissions, or {elsewhere} a folder of your own"
+            remedy = _IN_THE_WAY.get(error.errno, "change its permissions")
+            hint = f"{remedy}, or {elsewhere} a folder of your own"
             raise EnvironmentProblemError(
                 "KY302", f"cannot be written: {error.strerror}", hint=hint, place=place
             ) from error

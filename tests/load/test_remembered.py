@@ -206,6 +206,19 @@ def test_a_damaged_index_is_replaced_by_what_is_fetched_anew(
     assert index.read_bytes() == b"{}"
 
 
+def test_a_store_that_others_can_write_is_told_of_while_the_hub_is_down(
+    put: Callable[[int], str], load: Load, served: Served, tmp_path: Path
+) -> None:
+    put(1)
+    load(version=1)
+    served.stop()
+    (tmp_path / "store").chmod(0o777)
+    kernels._answered.clear()
+    with pytest.raises(EnvironmentProblemError, match="can be written by everybody") as caught:
+        load(version=1)
+    assert caught.value.code == "KY303"
+
+
 def test_after_bytes_that_are_not_the_published_ones_the_next_call_asks_again(
     put: Callable[[int], str], load: Load, served: Served, tmp_path: Path
 ) -> None:

@@ -91,6 +91,9 @@ class Remembered:
         Args:
             source: The hub.
             within_s: How old an answer may be to be fresh, in seconds.
+
+        Raises:
+            EnvironmentProblemError: Others may write the store or the layer that has the index (KY303).
         """
         found = [one for one in map(self._parsed, self._contents()) if one is not None]
         if not found:
@@ -99,7 +102,10 @@ class Remembered:
         answer = max(found, key=lambda one: one.asked)
         try:
             revision = self._revision(source, answer)
-        except (OSError, KernelyardError):
+        except (OSError, KernelyardError) as error:
+            if isinstance(error, KernelyardError) and error.code == "KY303":
+                # To say that the hub cannot be reached would hide what is wrong.
+                raise
             # Lost, or of another program: the hub is asked again.
             return None
         age_s = time.time() - answer.asked

@@ -80,10 +80,12 @@ _LATER = frozenset(
 
 def __getattr__(name: str) -> object:
     if name in _LATER:
-        raise AttributeError(
+        what = (
             f"kernelyard has no {name!r} yet: it loads kernels, and does not put them in place of layers; "
             "take that from the package 'kernels' until it does"
         )
+        # `from kernelyard import` asks first whether there is such a name, and drops every AttributeError and its text.
+        raise ImportError(what, name=__name__) if _is_asked_by_import() else AttributeError(what)
     if name not in _ROOMS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
@@ -91,6 +93,12 @@ def __getattr__(name: str) -> object:
     value = getattr(import_module(_ROOMS[name]), name)
     globals()[name] = value
     return value
+
+
+def _is_asked_by_import() -> bool:
+    from sys import _getframe
+
+    return _getframe(2).f_code.co_name == "_handle_fromlist"
 
 
 def __dir__() -> list[str]:

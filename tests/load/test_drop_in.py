@@ -139,6 +139,15 @@ def test_layers_are_said_to_come_later(name: str) -> None:
         kernels.no_such_name  # noqa: B018
 
 
+@pytest.mark.parametrize("name", ["kernelize", "LayerRepository"])
+def test_layers_are_said_to_come_later_where_they_are_imported_by_name(name: str) -> None:
+    with pytest.raises(ImportError, match=f"kernelyard has no '{name}' yet") as caught:
+        exec(f"from kernelyard import get_kernel, {name}", {})  # noqa: S102 - as a program does it
+    assert caught.value.name == "kernelyard"
+    with pytest.raises(ImportError, match="cannot import name 'no_such_name'"):
+        exec("from kernelyard import no_such_name", {})  # noqa: S102
+
+
 def test_the_package_is_marked_as_typed() -> None:
     assert (Path(kernels.__file__).parent / "py.typed").is_file()
 

@@ -50,7 +50,11 @@ def test_the_next_variant_takes_the_place_of_one_that_does_not_load_with_one_war
     (warning,) = warnings(caplog)
     assert "torch-cpu of org/gray" in warning
     assert "libcudart.so.13" in warning
-    assert warning.endswith(f"torch-universal of org/gray (v1, revision {module.__kernel__.revision[:12]})")
+    revision = f"(v1, revision {module.__kernel__.revision[:12]})"
+    assert warning == (
+        f"taken is torch-universal of org/gray {revision}, because what is better failed: torch-cpu of org/gray "
+        f"{revision}: the kernel could not be imported: ImportError: {NO_LIBRARY[19:-3]}"
+    )
 
 
 def test_of_a_range_the_next_older_release_is_taken_when_no_variant_of_the_newest_loads(
@@ -123,3 +127,25 @@ def test_one_variant_alone_fails_with_its_own_error(make_variant: MakeVariant) -
     with pytest.raises(LoadError, match=r"libcudart\.so\.13") as caught:
         get_local_kernel(variant)
     assert caught.value.code == "KY604"
+
+
+@pytest.mark.parametrize(
+    ("files", "file", "line"),
+    [
+        ({"__init__.py": f"x = 1\n\n{NO_LIBRARY}"}, "__init__.py", 3),
+        ({"__init__.py": "from . import deep\n", "deep.py": "import json\njson.loads('{')\n"}, "deep.py", 2),
+        ({"__init__.py": "x = 1\nfrom . import deep\n", "deep.py": "x = 1\n\nx = = 2\n"}, "deep.py", 3),
+        ({"__init__.py": "x = 1\nfrom . import _ext\n", "_ext.abi3.so": "\x7fELF\x02 of ours"}, "__init__.py", 2),
+    ],
+)
+def test_the_kernel_and_the_line_of_it_that_failed_are_named(  # noqa: PLR0917 - three are fixtures
+    files: dict[str, str], file: str, line: int, tmp_path: Path, make_variant: MakeVariant, publish: Callable[..., str]
+) -> None:
+    revision = publish(make_variant(files=files).parent)
+    with pytest.raises(LoadError) as caught:
+        get_kernel("org/gray", version=1, hub=tmp_path / "hub")
+    start = f"torch-universal of org/gray (v1, revision {revision[:12]}): the kernel could not be imported: "
+    assert caught.value.what.startswith(start)
+    assert caught.value.place is not None
+    assert (Path(caught.value.place.path).name, caught.value.place.line) == (file, line)
+    assert Path(caught.value.place.path).is_file()

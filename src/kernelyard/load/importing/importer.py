@@ -192,12 +192,26 @@ def _import(claim: _Claim) -> ModuleType:
         raise LoadError(
             "KY604",
             what.encode("utf-8", "backslashreplace").decode(),
-            hint="the cause is above; `kernelyard check` on the variant may tell more",
-            place=Place(str(claim.tree.root)),
+            hint="the line is the kernel's own; in a program, the whole traceback comes with the error",
+            place=_place_of(error, claim.tree.root),
         ) from error
     if not claim.began:
         raise VerificationError("KY603", f"another module has taken the kernel's name, {claim.name!r}, meanwhile")
     return module
+
+
+def _place_of(error: BaseException, root: Path) -> Place:
+    """Return the innermost line of a kernel's own files at which something failed; its folder where there is none."""
+    place = Place(str(root))
+    step = error.__traceback__
+    while step is not None:
+        path = step.tb_frame.f_code.co_filename
+        if Path(path).is_relative_to(root):
+            place = Place(path, step.tb_lineno)
+        step = step.tb_next
+    if isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_relative_to(root):
+        return Place(error.filename, error.lineno)
+    return place
 
 
 class _SourceLoader(SourceFileLoader):

@@ -16,6 +16,8 @@ T = TypeVar("T")
 _logger = logging.getLogger("kernelyard.load")
 #: The hub cannot be reached, or may not be asked: what is in the store already does not need it.
 _NETWORK = frozenset({"KY502", "KY532"})
+#: What is raised where a kernel is known by its files alone.
+_OF_FILES = frozenset({"KY604", "KY661"})
 
 
 @record(frozen=True, slots=True)
@@ -47,6 +49,14 @@ class _Failure:
 
     def __str__(self) -> str:
         return f"{self.variant}: {self.error.what}"
+
+    @property
+    def named(self) -> KernelyardError:
+        """The error, which names the variant and the kernel where it was raised by who knows but their files."""
+        error = self.error
+        if error.code not in _OF_FILES:
+            return error
+        return type(error)(error.code, str(self), hint=error.hint, place=error.place)
 
 
 def first_success(attempts: Iterator[Attempt[T]]) -> T:
@@ -96,12 +106,12 @@ def _until_unreachable(attempts: Iterator[Attempt[T]], failures: list[_Failure])
 
 def _warn(failures: list[_Failure], taken: Attempt[T]) -> None:
     said = "; ".join(str(failure).replace("\n", " ") for failure in failures)
-    _logger.warning("%s could not be loaded and is passed over: %s", said, taken)
+    _logger.warning("taken is %s, because what is better failed: %s", taken, said)
 
 
 def _combined(failures: list[_Failure]) -> KernelyardError:
     if len(failures) == 1:
-        return failures[0].error
+        return failures[0].named
     lines = "".join(f"\n  {failure}" for failure in failures)
     what = f"none of the variants that should run here could be loaded:{lines}"
     return LoadError("KY615", what, hint=failures[0].error.hint)

@@ -148,7 +148,12 @@ def test_with_the_hub_down_what_is_here_loads_with_one_warning(
     assert get_kernel("org/gray", version=1).name == "cpu"
     assert get_kernel("org/gray", revision="v1").name == "cpu"
     assert get_kernel("org/gray", revision=commit(gray)).name == "cpu"
-    assert [record.levelname for record in caplog.records if record.levelno >= logging.WARNING] == ["WARNING"]
+    (warning,) = (record for record in caplog.records if record.levelno >= logging.WARNING)
+    assert (warning.name, warning.levelname) == ("kernelyard.load", "WARNING")
+    # Which hub, and what is taken in place of its answer.
+    assert warning.getMessage().startswith(f"{gray.endpoint}: ")
+    taken = f"taken is what was there before: org/gray (v1, revision {commit(gray)[:12]})"
+    assert warning.getMessage().endswith(taken)
 
 
 def test_local_files_only_asks_no_hub(gray: Hub, tmp_path: Path) -> None:

@@ -224,7 +224,8 @@ def _remembered_or_asked(source: Hub, repo: str, wanted: Wanted, terms: Terms, *
             raise OfflineError.of(error) from None
         if kept is None or given is not None or error.code != "KY502":
             raise
-        _warn_once(source.location, f"{error.what}; taken is what was there before: {at(kept.revision)}")
+        what = f"{source.location}: {error.what}; taken is what was there before: {at(kept.revision)}"
+        _warn_once(source.location, what)
         yield _choice(source, wanted, kept.revision, terms)
 
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelyard.errors import InputError
-from kernelyard.formats.toolchain_lock import Ingredient, LockedPart, LockedVariant, Request, ToolchainLock, Use
+from kernelyard.formats.ingredient import Ingredient
+from kernelyard.formats.toolchain_lock import LockedPart, LockedVariant, Request, ToolchainLock, Use
 from kernelyard.formats.versions import Version
 
 A, B, C, D = ("a" * 64, "b" * 64, "c" * 64, "d" * 64)

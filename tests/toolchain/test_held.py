@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from kernelyard.errors import VerificationError
-from kernelyard.formats.toolchain_lock import Ingredient, LockedPart, ToolchainLock
+from kernelyard.formats.ingredient import Ingredient
+from kernelyard.formats.toolchain_lock import LockedPart, ToolchainLock
 from kernelyard.formats.versions import Version
 from kernelyard.store import Store
 from kernelyard.toolchain.locked import check_part

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kernelyard.errors import KernelyardError, VerificationError
-from kernelyard.formats.toolchain_lock import Ingredient, LockedPart, ToolchainLock
+from kernelyard.formats.ingredient import Ingredient
+from kernelyard.formats.toolchain_lock import LockedPart, ToolchainLock
 from kernelyard.formats.versions import Version
 from kernelyard.store import Store
 from kernelyard.toolchain.locked import locked_wheel

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kernelyard.formats.toolchain_lock import Ingredient, Request, Use
+from kernelyard.formats.ingredient import Ingredient
+from kernelyard.formats.toolchain_lock import Request, Use
 from kernelyard.formats.versions import Version
 from kernelyard.toolchain.assemble import Toolchain
 from kernelyard.toolchain.cuda_libraries import LinkedLibrary

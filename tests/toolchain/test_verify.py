@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kernelyard.errors import EnvironmentProblemError, VerificationError
-from kernelyard.formats.toolchain_lock import Ingredient, LockedPart, LockedVariant, Request, ToolchainLock, Use
+from kernelyard.formats.ingredient import Ingredient
+from kernelyard.formats.toolchain_lock import LockedPart, LockedVariant, Request, ToolchainLock, Use
 from kernelyard.formats.versions import Version
 from kernelyard.store import Store
 from kernelyard.toolchain.choose_compiler import choose_compiler

@@ -13,7 +13,8 @@ from kernelyard.build.identity import header_libraries, templates_digest
 from kernelyard.build.matrix import MatrixEntry, matrix_of, rules_of
 from kernelyard.build.selection import Selection, matching, select
 from kernelyard.errors import InputError, MissingError, Place, VerificationError
-from kernelyard.formats.toolchain_lock import Ingredient, LockedPart, LockedVariant, Request, ToolchainLock, Use
+from kernelyard.formats.ingredient import Ingredient
+from kernelyard.formats.toolchain_lock import LockedPart, LockedVariant, Request, ToolchainLock, Use
 from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
 from kernelyard.project.generate import MOVE_PROJECT

@@ -6,13 +6,14 @@ Three tables: archives by file name, the parts that were taken from them, and th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any, Literal, get_args
 
 from kernelyard.errors import InputError, Place
+from kernelyard.formats import lock_fields
 from kernelyard.formats.fields import Fields, canonical_json, parse_json_object
 from kernelyard.formats.floor import DEFAULT_FLOOR, FLOORS
+from kernelyard.formats.ingredient import Ingredient
 from kernelyard.formats.paths import checked_path
 from kernelyard.formats.variant import InvalidVariantName, VariantName
 from kernelyard.formats.versions import Version
@@ -21,104 +22,20 @@ from kernelyard.records import record
 __all__ = [
     "CODE",
     "FORMAT",
-    "Ingredient",
     "LockedPart",
     "LockedVariant",
     "Request",
     "ToolchainLock",
-    "Trust",
     "Use",
-    "required_digest",
 ]
 
 CODE = "KY352"
 FORMAT = 1
 
-Trust = Literal["table", "pin", "index", "first-use"]
-_Kind = Literal["wheel", "debian"]
-
-_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
-#: Of a project or package, a release, a role, a library: they are shown to people, and some become part of an address.
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_~:!-]{0,200}", re.ASCII)
-_SUFFIX = {"wheel": ".whl", "debian": ".deb"}
 _PLATFORMS = ("aarch64-linux", "x86_64-linux")
 _BACKENDS = ("cpu", "cuda")
 #: What git leaves in a file that two sides have changed.
 _CONFLICT = re.compile(rb"^(?:<{7}|>{7}|\|{7})(?: |\r?$)", re.MULTILINE)
-
-
-@record(frozen=True, slots=True)
-class Ingredient:
-    """An archive that files of a part were taken from.
-
-    Attributes:
-        kind: ``wheel`` or ``debian``.
-        name: Of the project or package.
-        version: Of it.
-        file: The file name of a wheel, the path of a package on a mirror.
-        sha256: Of the whole archive, as the index or the pin says; None where the index says nothing.
-        size: Of the whole archive, in bytes; None where the index says nothing.
-        record: sha256 of a wheel's ``RECORD``, which the digests of its members come from; None for packages.
-        trust: What vouches for the files: ``table``, the digest of ``RECORD`` is known to Kernelyard; ``pin``, the
-            whole archive was compared with a digest that Kernelyard knows; ``index``, it was compared with the index's;
-            and ``first-use``, nothing but the server that sent it.
-    """
-
-    kind: _Kind
-    name: str
-    version: str
-    file: str
-    sha256: str | None
-    size: int | None
-    record: str | None
-    trust: Trust
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the members of the archive's object, without the file name, which it stands under."""
-        return {name: getattr(self, name) for name in _ARCHIVE}
-
-    @classmethod
-    def from_json(cls, file: str, fields: Fields) -> Ingredient:
-        """Read an archive's object.
-
-        Raises:
-            InputError: A member is missing, unknown, or not of its kind.
-        """
-        _refuse_others(fields, _ARCHIVE)
-        size = fields.optional("size", int)
-        if size is not None and size < 0:
-            raise fields.error("size", f"not a size: {size}")
-        archive = cls(
-            kind=_one_of(fields, "kind", get_args(_Kind)),
-            name=_name(fields, "name"),
-            version=_name(fields, "version"),
-            file=file,
-            sha256=_digest(fields, "sha256"),
-            size=size,
-            record=_digest(fields, "record"),
-            trust=_one_of(fields, "trust", get_args(Trust)),
-        )
-        archive._refuse_unlikely(fields)
-        return archive
-
-    def _refuse_unlikely(self, fields: Fields) -> None:
-        """Refuse an archive that is not called as its kind is, or that nothing could be compared with."""
-        try:
-            fits = checked_path(self.file).endswith(_SUFFIX[self.kind])
-        except ValueError:
-            fits = False
-        if not fits or (self.kind == "wheel" and "/" in self.file):
-            raise fields.error("", f"not the file of a {self.kind} archive: {self.file!r}")
-        if (self.trust == "pin") != (self.kind == "debian"):
-            raise fields.error("trust", f"nothing of the kind {self.kind!r} has {self.trust!r}")
-        if (self.record is None) != (self.kind == "debian"):
-            raise fields.error("record", "wheels have one, and packages have none")
-        for member in ("sha256", "size") if self.trust in {"table", "pin"} else ():
-            if getattr(self, member) is None:
-                raise fields.error(member, "this member is missing")
-
-
-_ARCHIVE = ("kind", "name", "version", "sha256", "size", "record", "trust")
 
 
 @record(frozen=True, slots=True)
@@ -238,15 +155,15 @@ class ToolchainLock:
             newer = format_ > FORMAT
             what = f"format {format_} is newer than this program; upgrade it" if newer else f"no such format: {format_}"
             raise fields.error("format", what)
-        _refuse_others(fields, _LOCK)
+        lock_fields.refuse_others(fields, _LOCK)
         archives, parts, variants = (fields.table(name) for name in ("archives", "parts", "variants"))
         lock = cls(
-            kernelyard=_name(fields, "kernelyard"),
-            templates=required_digest(fields, "templates"),
-            platform=_one_of(fields, "platform", _PLATFORMS),
-            selection=_strings(fields, "selection"),
+            kernelyard=lock_fields.name(fields, "kernelyard"),
+            templates=lock_fields.required_digest(fields, "templates"),
+            platform=lock_fields.one_of(fields, "platform", _PLATFORMS),
+            selection=lock_fields.strings(fields, "selection"),
             archives={
-                file: Ingredient.from_json(file, archives.table(_shown(archives, file)))
+                file: Ingredient.from_json(file, archives.table(lock_fields.shown(archives, file)))
                 for file in sorted(archives.members)
             },
             parts={_part_id(parts, id_): _part(parts.table(id_)) for id_ in sorted(parts.members)},
@@ -290,37 +207,37 @@ def _text(version: Version | None) -> str | None:
 
 
 def _part(fields: Fields) -> LockedPart:
-    _refuse_others(fields, ("archives", "tree"))
-    archives = _strings(fields, "archives")
+    lock_fields.refuse_others(fields, ("archives", "tree"))
+    archives = lock_fields.strings(fields, "archives")
     if not archives:
         raise fields.error("archives", "a part is taken from archives")
-    return LockedPart(archives, required_digest(fields, "tree"))
+    return LockedPart(archives, lock_fields.required_digest(fields, "tree"))
 
 
 def _variant(fields: Fields) -> LockedVariant:
-    _refuse_others(fields, ("request", "uses"))
+    lock_fields.refuse_others(fields, ("request", "uses"))
     request, uses = fields.table("request"), fields.table("uses")
-    _refuse_others(request, _REQUEST)
+    lock_fields.refuse_others(request, _REQUEST)
     return LockedVariant(
         Request(
-            backend=_one_of(request, "backend", _BACKENDS),
+            backend=lock_fields.one_of(request, "backend", _BACKENDS),
             cuda=request.parsed("cuda", Version),
             torch=request.parsed("torch", Version),
             stable_abi=request.parsed("stable-abi", Version),
-            libraries=_names(request, "libraries"),
-            linked=_names(request, "linked"),
-            floor=_one_of(request, "floor", FLOORS),
+            libraries=lock_fields.names(request, "libraries"),
+            linked=lock_fields.names(request, "linked"),
+            floor=lock_fields.one_of(request, "floor", FLOORS),
         ),
-        {role: _use(uses.table(_shown(uses, role))) for role in sorted(uses.members)},
+        {role: _use(uses.table(lock_fields.shown(uses, role))) for role in sorted(uses.members)},
     )
 
 
 def _use(fields: Fields) -> Use:
-    _refuse_others(fields, ("what", "digest", "part"))
+    lock_fields.refuse_others(fields, ("what", "digest", "part"))
     what = fields.required("what", str)
     if not what.isprintable():
         raise fields.error("what", f"not a text for people: {what!r}")
-    return Use(what, required_digest(fields, "digest"), fields.optional("part", str))
+    return Use(what, lock_fields.required_digest(fields, "digest"), fields.optional("part", str))
 
 
 def _refuse_conflict(text: bytes, path: str) -> None:
@@ -381,67 +298,3 @@ def _variant_name(fields: Fields, name: str) -> str:
     except InvalidVariantName as error:
         raise fields.error("", str(error)) from None
     return name
-
-
-def _strings(fields: Fields, member: str) -> tuple[str, ...]:
-    values = fields.strings(member)
-    if values is None:
-        raise fields.error(member, "this member is missing")
-    for value in values:
-        if not value.isprintable():
-            raise fields.error(member, f"not a text for people: {value!r}")
-    return values
-
-
-def _names(fields: Fields, member: str) -> tuple[str, ...]:
-    values = _strings(fields, member)
-    for value in values:
-        if not _NAME.fullmatch(value):
-            raise fields.error(member, f"not a name: {value[:80]!r}")
-    return values
-
-
-def _name(fields: Fields, member: str) -> str:
-    value = fields.required(member, str)
-    if not _NAME.fullmatch(value):
-        raise fields.error(member, f"not a {member}: {value[:80]!r}")
-    return value
-
-
-def _shown(fields: Fields, name: str) -> str:
-    """Return the name of a member that anything may be called, refusing one that cannot be shown with its errors."""
-    if not name or not name.isprintable():
-        raise fields.error("", f"not a name: {name[:80]!r}")
-    return name
-
-
-def _one_of(fields: Fields, member: str, choices: tuple[Any, ...]) -> Any:
-    value = fields.required(member, str)
-    if value not in choices:
-        raise fields.error(member, f"{value!r} is none of {', '.join(choices)}")
-    return value
-
-
-def _digest(fields: Fields, member: str) -> str | None:
-    value = fields.optional(member, str)
-    if value is not None and not _SHA256.fullmatch(value):
-        raise fields.error(member, f"not a sha256 in hexadecimal: {value!r}")
-    return value
-
-
-def required_digest(fields: Fields, member: str) -> str:
-    """Return a member that must be there and a sha256.
-
-    Raises:
-        InputError: It is not.
-    """
-    fields.required(member, str)
-    value = _digest(fields, member)
-    assert value is not None  # noqa: S101 - it is required
-    return value
-
-
-def _refuse_others(fields: Fields, known: Iterable[str]) -> None:
-    for name in fields.members:
-        if name not in known:
-            raise fields.error(_shown(fields, name), "this program does not know this member")

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kernelyard.errors import VerificationError
-from kernelyard.formats.toolchain_lock import Ingredient, ToolchainLock
+from kernelyard.formats.ingredient import Ingredient
+from kernelyard.formats.toolchain_lock import ToolchainLock
 from kernelyard.store import writing
 from kernelyard.toolchain.part import Part, tree_digest
 

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from kernelyard.errors import EnvironmentProblemError, InputError, Place
 from kernelyard.formats.fields import Fields, parse_json_object
-from kernelyard.formats.toolchain_lock import Ingredient, Trust, required_digest
+from kernelyard.formats.ingredient import Ingredient, Trust
+from kernelyard.formats.lock_fields import required_digest
 from kernelyard.records import record
 from kernelyard.store import Store, hash_file, open_regular, writing
 

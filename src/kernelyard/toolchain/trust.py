@@ -17,7 +17,8 @@ from importlib.resources import files
 
 from kernelyard.errors import Place, VerificationError
 from kernelyard.formats.fields import parse_json_object
-from kernelyard.formats.toolchain_lock import Ingredient, ToolchainLock
+from kernelyard.formats.ingredient import Ingredient
+from kernelyard.formats.toolchain_lock import ToolchainLock
 from kernelyard.toolchain.debian_packages import as_ingredient, known_debian
 from kernelyard.toolchain.part import Part
 

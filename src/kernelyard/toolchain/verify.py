@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 from kernelyard.errors import EnvironmentProblemError, KernelyardError, VerificationError
-from kernelyard.formats.toolchain_lock import Ingredient, Request, ToolchainLock
+from kernelyard.formats.ingredient import Ingredient
+from kernelyard.formats.toolchain_lock import Request, ToolchainLock
 from kernelyard.records import record
 from kernelyard.store import Store
 from kernelyard.toolchain.assemble import assemble

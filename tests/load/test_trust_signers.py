@@ -321,6 +321,15 @@ def test_a_policy_whose_keys_would_not_count_lets_nothing_be_loaded(
     assert load(version=1).number == 2
 
 
+def test_a_policy_that_asks_for_a_signature_and_names_no_key_is_told_as_that(
+    put: Put, load: Callable[..., ModuleType], project: Path
+) -> None:
+    put(1, SigningKey.new())
+    (project / "kernelyard.toml").write_text('[trust]\nevidence = "signature"\n')
+    error = refused(load, "KY644", "there is an index, and the policy names no key for it")
+    assert error.hint.endswith("name the publisher's keys in [[trust.allow]]")
+
+
 @pytest.mark.parametrize("reason", ["seen", "named"])
 def test_a_signature_that_is_needed_and_cannot_be_verified_is_trouble(  # noqa: PLR0917 - the surroundings
     put: Put,

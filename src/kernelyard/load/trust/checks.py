@@ -115,7 +115,7 @@ def check_evidence(source: Hub, found: Revision, *, way: Way = "hub", pinned: bo
         met = [_is_met(kind, one, source, found, way) for kind in asked]
         # None stands for what only the files of a variant can tell.
         if asked and True not in met and None not in met:
-            raise _too_little(one, found, asked)
+            raise _too_little(one, source, found, asked)
     vouched = way == "lock" or (pinned and sha256(found.document or b"").hexdigest() == found.id)
     if not (vouched or source.is_local):
         # A lock, and an id that is the index's own digest, vouch for the bytes without any key.
@@ -138,7 +138,7 @@ def asks_for_bundles(source: Hub, found: Revision, *, way: Way = "hub") -> Verif
     for one in policies():
         asked = asked_for(one, source, found.repo)
         if "sigstore" in asked and not any(_is_met(kind, one, source, found, way) for kind in asked):
-            return _too_little(one, found, asked)
+            return _too_little(one, source, found, asked)
     _settle(key)
     return None
 
@@ -171,7 +171,7 @@ def check_variant(source: Hub, found: Revision, entry: VariantEntry, tree: Verif
         if met.get("digest", False) is None and has_digest(tree):
             continue
         if "sigstore" not in met:
-            raise _too_little(one, found, asked)
+            raise _too_little(one, source, found, asked)
         identities = identities_for(one, source, found.repo)
         verify_signed_variant(found, entry, tree, identities, trust_root=one.trust_root)
 
@@ -357,16 +357,19 @@ def _is_met(kind: str, one: InForce, source: Hub, found: Revision, way: Way) -> 
     return None if kind == "digest" else False
 
 
-def _too_little(one: InForce, found: Revision, asked: tuple[str, ...]) -> VerificationError:
+def _too_little(one: InForce, source: Hub, found: Revision, asked: tuple[str, ...]) -> VerificationError:
     there = "an index" if found.document is not None else "no index"
-    signed = (
-        f" with {len(found.index.signatures)} signatures, by no key that it names" if found.index.signatures else ""
-    )
+    names_no_key = "signature" in asked and not policy_keys([one], source, found.repo)
+    if names_no_key:
+        there += ", and the policy names no key for it"
+    elif found.index.signatures:
+        there += f" with {len(found.index.signatures)} signatures, by no key that it names"
+    hint = "name the publisher's keys in [[trust.allow]]" if names_no_key else "ask whoever publishes it to sign"
     return VerificationError(
         "KY644",
         f"there is less evidence for {found.repo} ({found.id[:12]}) than is asked for: {' or '.join(asked)}; "
-        f"there is {there}{signed}",
-        hint="no argument changes that; see `kernelyard info --verify`, and ask whoever publishes it to sign",
+        f"there is {there}",
+        hint=f"no argument changes that; see `kernelyard info --verify`, and {hint}",
         place=Place(one.policy.where),
     )
 

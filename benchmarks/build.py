@@ -36,7 +36,8 @@ from kernelyard.formats.versions import Version
 from kernelyard.store import Store
 from kernelyard.toolchain.assemble import Toolchain, assemble
 from kernelyard.toolchain.local_cuda import toolkit_at
-from kernelyard.toolchain.parts import PartSource, known_torch
+from kernelyard.toolchain.parts import PartSource
+from kernelyard.toolchain.pins import known_torch
 
 HERE = Path(__file__).resolve().parent
 EXAMPLE = HERE.parent / "examples" / "img2gray"

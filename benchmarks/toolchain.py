@@ -40,7 +40,8 @@ from kernelyard.formats.versions import Version
 from kernelyard.store import Store
 from kernelyard.toolchain.assemble import assemble
 from kernelyard.toolchain.package_index import PackageIndex, WheelLink, configured_endpoint
-from kernelyard.toolchain.parts import HOST, PYTHONS, PartSource, known_cuda, known_torch
+from kernelyard.toolchain.parts import HOST, PYTHONS, PartSource
+from kernelyard.toolchain.pins import known_cuda, known_torch
 from kernelyard.toolchain.remote_wheel import RemoteWheel
 
 CUDA = "13.0"

@@ -18,8 +18,8 @@ from kernelyard.project.sources import read_project
 from kernelyard.toolchain.assemble import Toolchain
 from kernelyard.toolchain.cuda_toolkit import CudaToolkit
 from kernelyard.toolchain.floor import LinkLine, load_floor
+from kernelyard.toolchain.headers import HeaderLibrary, TorchHeaders
 from kernelyard.toolchain.host import HostCompiler, Tools
-from kernelyard.toolchain.parts import HeaderLibrary, TorchHeaders
 
 VARIANT = "torch-stable-abi211-cu130-x86_64-linux"
 NOWHERE = Path("/nowhere")

@@ -14,7 +14,7 @@ from kernelyard.formats.variant import VariantName
 from kernelyard.formats.versions import Version
 from kernelyard.project.settings_file import read_settings_of
 from kernelyard.project.sources import Project
-from kernelyard.toolchain.parts import known_torch
+from kernelyard.toolchain.pins import known_torch
 
 TORCHES = [Version(text) for text in known_torch()]
 

@@ -12,8 +12,8 @@ from kernelyard.project.sources import Project
 from kernelyard.toolchain.assemble import Toolchain
 from kernelyard.toolchain.cuda_toolkit import CudaToolkit
 from kernelyard.toolchain.floor import LinkLine, load_floor
+from kernelyard.toolchain.headers import HeaderLibrary, TorchHeaders
 from kernelyard.toolchain.host import HostCompiler, Tools
-from kernelyard.toolchain.parts import HeaderLibrary, TorchHeaders
 
 
 def toolchain_of(

@@ -18,7 +18,8 @@ from kernelyard.errors import EnvironmentProblemError
 from kernelyard.formats.versions import Version
 from kernelyard.store import Store
 from kernelyard.toolchain.part import tree_digest
-from kernelyard.toolchain.parts import PartSource, known_torch
+from kernelyard.toolchain.parts import PartSource
+from kernelyard.toolchain.pins import known_torch
 
 if TYPE_CHECKING:
     from tests.toolchain.conftest import IndexServer

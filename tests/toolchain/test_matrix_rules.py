@@ -13,7 +13,7 @@ from kernelyard.formats.settings import read_settings
 from kernelyard.formats.tables import ManifestError
 from kernelyard.formats.versions import Version
 from kernelyard.toolchain.matrix_rules import known_rules, team_rules
-from kernelyard.toolchain.parts import known_cuda, known_headers, known_torch
+from kernelyard.toolchain.pins import known_cuda, known_headers, known_torch
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "matrix.md"
 ONLY = '[only]\ncuda = ["13.0"]\n'

@@ -12,7 +12,9 @@ from kernelyard.errors import EnvironmentProblemError
 from kernelyard.formats.versions import Version
 from kernelyard.store import Store
 from kernelyard.toolchain.cuda_toolkit import CudaToolkit
-from kernelyard.toolchain.parts import PartSource, TorchHeaders, known_cuda, known_torch
+from kernelyard.toolchain.headers import TorchHeaders
+from kernelyard.toolchain.parts import PartSource
+from kernelyard.toolchain.pins import known_cuda, known_torch
 
 if TYPE_CHECKING:
     from tests.toolchain.conftest import IndexServer

@@ -13,7 +13,7 @@ import pytest
 
 from kernelyard.formats.versions import Version
 from kernelyard.toolchain.package_index import PackageIndex
-from kernelyard.toolchain.parts import known_torch
+from kernelyard.toolchain.pins import known_torch
 from kernelyard.toolchain.stub import StubSymbol, write_stub
 from kernelyard.toolchain.torch_exports import ExportTable, TorchExports, load_exports, parse_tables, releases_with
 

@@ -13,8 +13,9 @@ from kernelyard.formats.versions import Version
 from kernelyard.store import Store
 from kernelyard.toolchain import torch_stubs
 from kernelyard.toolchain.assemble import Toolchain, assemble
+from kernelyard.toolchain.headers import TorchHeaders
 from kernelyard.toolchain.package_index import PackageIndex
-from kernelyard.toolchain.parts import PartSource, TorchHeaders
+from kernelyard.toolchain.parts import PartSource
 from kernelyard.toolchain.python_abi import python_names, python_stable_abi
 from kernelyard.toolchain.remote_wheel import RemoteWheel
 from kernelyard.toolchain.torch_names import is_torch, is_torch_cxx, openmp_names

@@ -19,7 +19,8 @@ from kernelyard.formats.versions import Version
 from kernelyard.store import Store
 from kernelyard.toolchain.locked import locked_wheel
 from kernelyard.toolchain.package_index import PackageIndex
-from kernelyard.toolchain.parts import PartSource, known_cuda, known_torch
+from kernelyard.toolchain.parts import PartSource
+from kernelyard.toolchain.pins import known_cuda, known_torch
 from kernelyard.toolchain.remote_wheel import RemoteWheel
 from kernelyard.toolchain.trust import known_wheels
 

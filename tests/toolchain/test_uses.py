@@ -15,9 +15,9 @@ from kernelyard.toolchain.assemble import Toolchain
 from kernelyard.toolchain.cuda_libraries import LinkedLibrary
 from kernelyard.toolchain.cuda_toolkit import CudaToolkit
 from kernelyard.toolchain.floor import LinkLine, load_floor
+from kernelyard.toolchain.headers import HeaderLibrary, TorchHeaders
 from kernelyard.toolchain.host import HostCompiler, Tools
 from kernelyard.toolchain.part import Part
-from kernelyard.toolchain.parts import HeaderLibrary, TorchHeaders
 from kernelyard.toolchain.torch_stubs import TorchStubs
 from kernelyard.toolchain.trail import trail
 from kernelyard.toolchain.uses import parts_of, uses_of

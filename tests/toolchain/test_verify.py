@@ -16,7 +16,8 @@ from kernelyard.formats.versions import Version
 from kernelyard.store import Store
 from kernelyard.toolchain.choose_compiler import choose_compiler
 from kernelyard.toolchain.part import Part
-from kernelyard.toolchain.parts import PartSource, known_torch
+from kernelyard.toolchain.parts import PartSource
+from kernelyard.toolchain.pins import known_torch
 from kernelyard.toolchain.trail import Preview
 from kernelyard.toolchain.trust import check_archives, known_packages, known_wheels, vouched
 from kernelyard.toolchain.verify import verify_archives, verify_made, verify_names, verify_parts

@@ -17,7 +17,8 @@ from kernelyard.load.choice.rules import Verdict, judge
 from kernelyard.load.system.description import System, Torch
 from kernelyard.project.sources import Project
 from kernelyard.records import record
-from kernelyard.toolchain.parts import PartSource, known_torch
+from kernelyard.toolchain.parts import PartSource
+from kernelyard.toolchain.pins import known_torch
 
 __all__ = ["Choice", "choose_variant", "is_at_hand", "judge_with", "torch_for"]
 

@@ -38,7 +38,9 @@ from kernelyard.project.written_files import write_recorded
 from kernelyard.records import record
 from kernelyard.store import writing
 from kernelyard.toolchain.assemble import assemble
-from kernelyard.toolchain.parts import PartSource, TorchHeaders, known_cuda, known_torch
+from kernelyard.toolchain.headers import TorchHeaders
+from kernelyard.toolchain.parts import PartSource
+from kernelyard.toolchain.pins import known_cuda, known_torch
 
 __all__ = ["GeneratedProject", "generate_project"]
 

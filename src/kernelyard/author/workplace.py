@@ -23,7 +23,8 @@ from kernelyard.records import record
 from kernelyard.store import Store, writing
 from kernelyard.toolchain.host import find_tools
 from kernelyard.toolchain.local_cuda import find_toolkit
-from kernelyard.toolchain.parts import PartSource, known_cuda
+from kernelyard.toolchain.parts import PartSource
+from kernelyard.toolchain.pins import known_cuda
 
 __all__ = ["Workplace", "build", "importable", "open_workplace", "requirements_of", "variables"]
 

@@ -12,7 +12,8 @@ from kernelyard.errors import EnvironmentProblemError
 from kernelyard.formats.versions import Version
 from kernelyard.toolchain.choose_compiler import compiler_obstacle
 from kernelyard.toolchain.local_cuda import FoundToolkit, found_toolkits
-from kernelyard.toolchain.parts import PartSource, known_cuda
+from kernelyard.toolchain.parts import PartSource
+from kernelyard.toolchain.pins import known_cuda
 
 __all__ = ["obstacles_here"]
 

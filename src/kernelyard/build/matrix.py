@@ -18,7 +18,7 @@ from kernelyard.formats.versions import Version
 from kernelyard.project.sources import Project
 from kernelyard.records import record
 from kernelyard.toolchain.matrix_rules import known_rules, team_rules
-from kernelyard.toolchain.parts import known_cuda, known_torch
+from kernelyard.toolchain.pins import known_cuda, known_torch
 
 __all__ = [
     "MatrixEntry",

@@ -13,7 +13,7 @@ from kernelyard.load.choice.rules import Verdict
 from kernelyard.load.system.description import System, describe_system
 from kernelyard.records import record
 from kernelyard.toolchain.local_cuda import found_toolkits
-from kernelyard.toolchain.parts import known_cuda
+from kernelyard.toolchain.pins import known_cuda
 
 __all__ = ["can_be_fetched", "capabilities_here", "variant_for"]
 

@@ -28,7 +28,7 @@ from kernelyard.project.manifest_file import manifest_text
 from kernelyard.project.named_files import report_missing
 from kernelyard.project.sources import Project, report_no_license, report_no_package
 from kernelyard.records import record
-from kernelyard.toolchain.parts import known_torch
+from kernelyard.toolchain.pins import known_torch
 
 __all__ = ["ConfigReport", "check_config"]
 

@@ -12,7 +12,8 @@ from kernelyard.project.cmake_lists import MACHINE_FOLDER
 from kernelyard.project.cmake_text import call, linker_word, quoted
 from kernelyard.project.installed_torch import InstalledTorch
 from kernelyard.toolchain.assemble import Toolchain
-from kernelyard.toolchain.parts import HOST, HeaderLibrary, TorchHeaders
+from kernelyard.toolchain.headers import HeaderLibrary, TorchHeaders
+from kernelyard.toolchain.parts import HOST
 from kernelyard.toolchain.torch_stubs import TorchStubs
 
 __all__ = ["machine_files", "machine_files_of_torch"]

@@ -25,9 +25,11 @@ from kernelyard.toolchain.floor import (
     load_floor,
     write_stubs,
 )
+from kernelyard.toolchain.headers import HeaderLibrary, TorchHeaders
 from kernelyard.toolchain.host import HostCompiler, Tools, find_tools
 from kernelyard.toolchain.local_cuda import find_toolkit
-from kernelyard.toolchain.parts import HOST, HeaderLibrary, PartSource, TorchHeaders, known_cuda
+from kernelyard.toolchain.parts import HOST, PartSource
+from kernelyard.toolchain.pins import known_cuda
 from kernelyard.toolchain.stub import write_empty_stub
 from kernelyard.toolchain.torch_brings import brought_names
 from kernelyard.toolchain.torch_stubs import TorchStubs, provide_torch_stubs

@@ -10,8 +10,9 @@ from kernelyard.errors import EnvironmentProblemError
 from kernelyard.formats.versions import Version
 from kernelyard.toolchain.cuda_toolkit import CudaToolkit
 from kernelyard.toolchain.host import HostCompiler, find_compiler, other_compilers
-from kernelyard.toolchain.parts import HOST, PartSource, known_cuda
+from kernelyard.toolchain.parts import HOST, PartSource
 from kernelyard.toolchain.pinned_compiler import find_pinned_compiler, pinned_compiler_obstacle
+from kernelyard.toolchain.pins import known_cuda
 
 __all__ = ["choose_compiler", "compiler_obstacle"]
 

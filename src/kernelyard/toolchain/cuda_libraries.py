@@ -16,7 +16,9 @@ from typing import Any
 from kernelyard.errors import EnvironmentProblemError
 from kernelyard.formats.versions import Version
 from kernelyard.records import record
-from kernelyard.toolchain.parts import HeaderLibrary, PartSource, known_cuda
+from kernelyard.toolchain.headers import HeaderLibrary
+from kernelyard.toolchain.parts import PartSource
+from kernelyard.toolchain.pins import known_cuda
 from kernelyard.toolchain.stub import write_empty_stub
 
 __all__ = ["LinkedLibrary", "library_of_symbol", "library_sonames", "linked_libraries"]

@@ -7,21 +7,15 @@ that of its files.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
 from hashlib import sha256
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import tomli
-
-from kernelyard.errors import EnvironmentProblemError, Place
+from kernelyard.errors import EnvironmentProblemError
 from kernelyard.formats.toolchain_lock import ToolchainLock
 from kernelyard.formats.versions import Version
-from kernelyard.records import record
-from kernelyard.store import Store, hash_file
+from kernelyard.store import Store
 from kernelyard.toolchain.cuda_toolkit import (
     DEBIAN_COMPILER,
     PROGRAMS,
@@ -31,22 +25,19 @@ from kernelyard.toolchain.cuda_toolkit import (
 )
 from kernelyard.toolchain.debian_mirror import DebianPin
 from kernelyard.toolchain.debian_packages import DebianPackages, as_ingredient, known_debian
+from kernelyard.toolchain.headers import HeaderLibrary, TorchHeaders, named_folder
 from kernelyard.toolchain.local_cuda import FoundToolkit
 from kernelyard.toolchain.locked import check_made, check_part, locked_wheel
 from kernelyard.toolchain.package_index import PackageIndex
 from kernelyard.toolchain.part import Ingredient, Part, provide_part
+from kernelyard.toolchain.pins import known_cuda, known_headers, known_tools, known_torch
 from kernelyard.toolchain.remote_wheel import RemoteWheel
 from kernelyard.toolchain.trust import known_wheels
 
 __all__ = [
     "HOST",
     "PYTHONS",
-    "HeaderLibrary",
     "PartSource",
-    "TorchHeaders",
-    "known_cuda",
-    "known_headers",
-    "known_torch",
 ]
 
 _logger = logging.getLogger("kernelyard.toolchain")
@@ -55,69 +46,6 @@ _logger = logging.getLogger("kernelyard.toolchain")
 HOST = "x86_64-linux"
 #: In order of preference: torch's headers are the same in the wheels for all Pythons.
 PYTHONS = ("cp312", "cp311", "cp313", "cp310", "cp314")
-
-
-@record(frozen=True, slots=True)
-class TorchHeaders:
-    """torch's C++ headers in a folder.
-
-    Attributes:
-        version: The exact release, ``2.11.0``.
-        root: The folder that stands for ``torch/include`` of the wheel.
-        cxx_standard: The C++ standard that the headers want.
-        digest: Of the files.
-        nightly: Whether they are of a build on the way to that release.
-        part: What they were made of; None for those of a torch that is installed.
-    """
-
-    version: Version
-    root: Path
-    cxx_standard: int
-    digest: str
-    nightly: bool = False
-    part: Part | None = None
-
-
-@record(frozen=True, slots=True)
-class HeaderLibrary:
-    """A library of headers only.
-
-    Attributes:
-        name: As `depends` names it, or ``tvm_ffi``.
-        version: The exact release, or ``CUTLASS_SRC_DIR`` where the author named a folder.
-        include: The include folders.
-        digest: Of the files.
-        part: What it was made of; None for a folder that the author named.
-    """
-
-    name: str
-    version: str
-    include: tuple[Path, ...]
-    digest: str
-    part: Part | None = None
-
-
-def known_cuda() -> Mapping[str, Mapping[str, Any]]:
-    """Return what is pinned of each CUDA version (``pins.toml``)."""
-    table: Mapping[str, Mapping[str, Any]] = _pins()["cuda"]
-    return table
-
-
-def known_torch() -> Mapping[str, Mapping[str, Any]]:
-    """Return what is pinned of each torch version (``pins.toml``)."""
-    table: Mapping[str, Mapping[str, Any]] = _pins()["torch"]
-    return table
-
-
-def known_headers() -> Mapping[str, Mapping[str, Any]]:
-    """Return what is pinned of each library of headers (``pins.toml``)."""
-    table: Mapping[str, Mapping[str, Any]] = _pins()["headers"]
-    return table
-
-
-@cache
-def _pins() -> Mapping[str, Any]:
-    return tomli.loads(files("kernelyard.toolchain").joinpath("pins.toml").read_text("utf-8"))
 
 
 class PartSource:
@@ -273,7 +201,7 @@ class PartSource:
         """
         pin = known_headers().get(name)
         if pin is None:
-            return _named_folder(name)
+            return named_folder(name)
 
         # CUTLASS is in one wheel for all; the other libraries' headers are in those for a platform and a Python.
         python = () if pin["project"] == "nvidia-cutlass" else PYTHONS
@@ -308,7 +236,7 @@ class PartSource:
         Raises:
             EnvironmentProblemError: It cannot be fetched.
         """
-        pin = _pins()["tools"][name]
+        pin = known_tools()[name]
 
         def fill(folder: Path) -> Iterator[Ingredient]:
             yield self._extract(
@@ -396,34 +324,6 @@ _PROGRAM_FOLDERS = ("bin/", "nvvm/")
 _PARTS = 2
 #: Changes whenever `complete_layout` does, so that folders laid out otherwise are not taken for the same part.
 _LAYOUT = 1
-
-
-def _named_folder(name: str) -> HeaderLibrary:
-    """Return the CUTLASS that an author has in a folder of their own."""
-    named = os.environ.get("CUTLASS_SRC_DIR")
-    if not name.startswith("cutlass_") or not named:
-        have = ", ".join(sorted(key for key in known_headers() if key.startswith("cutlass_")))
-        hint = f"check it out and set CUTLASS_SRC_DIR to its folder (the index has {have})"
-        if not name.startswith("cutlass_"):
-            hint = "kernels that depend on it cannot be built by this version"
-        raise EnvironmentProblemError("KY316", f"the package index does not have {name}", hint=hint)
-    root = Path(named).expanduser().absolute()
-    header = root / "include" / "cutlass" / "cutlass.h"
-    if not header.is_file():
-        raise EnvironmentProblemError(
-            "KY316",
-            "CUTLASS_SRC_DIR is not a checkout of CUTLASS",
-            hint=f"there is no {header}",
-            place=Place(str(root)),
-        )
-    folders = tuple(folder for folder in (root / "include", root / "tools" / "util" / "include") if folder.is_dir())
-    listing = "".join(
-        f"{hash_file(path)}  {path.relative_to(root).as_posix()}\n"
-        for folder in folders
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    )
-    return HeaderLibrary(name, "CUTLASS_SRC_DIR", folders, sha256(listing.encode()).hexdigest())
 
 
 def _starting_with(prefixes: tuple[str, ...], others: tuple[str, ...] = ()) -> Callable[[str], bool]:

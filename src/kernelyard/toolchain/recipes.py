@@ -9,8 +9,9 @@ from kernelyard.errors import EnvironmentProblemError
 from kernelyard.formats.versions import Version
 from kernelyard.toolchain.cuda_libraries import library_sonames, linked_libraries
 from kernelyard.toolchain.part import Ingredient, Part
-from kernelyard.toolchain.parts import PartSource, known_cuda, known_headers, known_torch
+from kernelyard.toolchain.parts import PartSource
 from kernelyard.toolchain.pinned_compiler import PINNED_GCC, find_pinned_compiler
+from kernelyard.toolchain.pins import known_cuda, known_headers, known_torch
 
 __all__ = ["NamesOnly", "recipe_parts"]
 

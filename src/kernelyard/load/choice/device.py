@@ -9,7 +9,8 @@ from kernelyard.load.system.description import System
 
 __all__ = ["device_number"]
 
-_CUDA = r"(?a)(?:cuda:?)?(\d*)"
+#: As torch writes it: neither ``cuda1`` nor ``cuda:`` is one.
+_CUDA = r"(?a)cuda|(?:cuda:)?(\d{1,9})"
 
 
 def device_number(device: object, system: System) -> int | None:
@@ -25,7 +26,7 @@ def device_number(device: object, system: System) -> int | None:
     if device is None:
         return None
     match = re.fullmatch(_CUDA, str(device)) if not isinstance(device, bool) else None
-    if match is None or str(device) == "":
+    if match is None:
         hint = 'name a GPU by its number, or as in "cuda:1"; for the CPU ask for the backend cpu'
         raise InputError("KY623", f"not a GPU: {device!r}", hint=hint)
     number = int(match[1] or 0)

@@ -11,12 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kernelyard.errors import EnvironmentProblemError, InputError
 from kernelyard.formats.index import FileEntry
-from kernelyard.hub import Publication
+from kernelyard.hub import Publication, git_publish
 from kernelyard.hub.git import GitHub
 from kernelyard.hub.git_access import GitPlace
 from kernelyard.hub.protocol import ConflictError
@@ -123,6 +124,33 @@ def test_releases_and_withdrawals_are_annotated_tags_with_a_message(
     assert hub.yank(REPO, "1.0.0", None)
     assert hub.refs(REPO).yanked == {}
     git(repository, "fsck", "--strict")
+
+
+def test_who_withdraws_second_is_told_what_the_first_has_done(
+    hub: GitHub, built: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.publish(built("one", large=False, release="1.0.0"))
+    push = git_publish._push_moves
+    first: str | None = None
+
+    def race(*arguments: Any) -> bool:
+        # Between what the second has read of the hub and what it sends.
+        monkeypatch.setattr(git_publish, "_push_moves", push)
+        assert GitHub(hub.place).yank(REPO, "1.0.0", first)
+        return push(*arguments)
+
+    for first, second, expected in (
+        ("wrong results", "wrong results", False),
+        (None, None, False),
+        ("wrong results", "crashes", "and has withdrawn it: wrong results"),
+    ):
+        monkeypatch.setattr(git_publish, "_push_moves", race)
+        if expected is False:
+            assert hub.yank(REPO, "1.0.0", second) is False
+        else:
+            with pytest.raises(ConflictError, match=str(expected)):
+                hub.yank(REPO, "1.0.0", second)
+        assert hub.refs(REPO).yanked.get("v1.0.0") == first
 
 
 def test_who_publishes_next_makes_the_tag_that_a_killed_host_has_not(

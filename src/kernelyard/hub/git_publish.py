@@ -25,7 +25,7 @@ from kernelyard.hub.git_history import History
 from kernelyard.hub.git_mirror import Mirror, aside, init_repository, large_path
 from kernelyard.hub.git_program import run_git
 from kernelyard.hub.git_tree import ATTRIBUTES, Tree, attributes, in_lfs, pointer
-from kernelyard.hub.protocol import Publication, Published, Revision
+from kernelyard.hub.protocol import ConflictError, Publication, Published, Revision
 from kernelyard.hub.refs import Refs
 from kernelyard.hub.static import copy_verified
 from kernelyard.hub.tree import BUILD, YANKED, TreeFile
@@ -138,8 +138,25 @@ def yank(hub: GitHub, repo: str, release: str, reason: str | None) -> bool:
     if reason is not None:
         mirror.obtain(refs.tags[tag])
     new = None if reason is None else _tag(mirror, name, refs.tags[tag], reason)
-    _push_moves(mirror, {f"refs/tags/{name}": (found.tags.get(name), new)})
-    return True
+    try:
+        return _push_moves(mirror, {f"refs/tags/{name}": (found.tags.get(name), new)})
+    except (EnvironmentProblemError, MissingError) as error:
+        return _yanked_by_another(hub, found, tag, reason, error)
+
+
+def _yanked_by_another(
+    hub: GitHub, found: RemoteRefs, tag: str, reason: str | None, error: EnvironmentProblemError | MissingError
+) -> bool:
+    """Answer that nothing was changed, where somebody else has done the same meanwhile; else say what has happened."""
+    now, name = hub.told(found.refs.kernel), f"{YANKED}{tag}"
+    if now.tags.get(name) == found.tags.get(name):
+        raise error
+    there = now.refs.yanked.get(tag)
+    if there == reason:
+        return False
+    state = "offers it again" if there is None else f"has withdrawn it: {there}"
+    what = f"somebody else has just changed release {tag} of {found.refs.kernel}, and {state}"
+    raise ConflictError("KY512", what, hint="try again if you still want to", place=Place(hub.location)) from error
 
 
 def _work(hub: GitHub, publication: Publication) -> _Work:
@@ -359,8 +376,11 @@ def _after(hub: GitHub, repo: str) -> RemoteRefs | None:
         return None
 
 
-def _push_moves(mirror: Mirror, moves: Mapping[str, tuple[str | None, str | None]], *options: str) -> None:
+def _push_moves(mirror: Mirror, moves: Mapping[str, tuple[str | None, str | None]], *options: str) -> bool:
     """Move references on the host from one id to another, all or none; None for what is not there.
+
+    Returns:
+        Whether any was moved: they may be there already, by another who has made the same tag in the same second.
 
     Raises:
         EnvironmentProblemError: The host refuses (KY540), or cannot be reached (KY502).
@@ -368,15 +388,16 @@ def _push_moves(mirror: Mirror, moves: Mapping[str, tuple[str | None, str | None
     leases = [f"--force-with-lease={name}:{old or ''}" for name, (old, _) in moves.items()]
     targets = [f"{new or ''}:{name}" for name, (_, new) in moves.items()]
     try:
-        mirror.ask("push", "--quiet", "--porcelain", "--atomic", "--no-verify", *options, *leases, REMOTE, *targets)
+        said = mirror.ask("push", "--porcelain", "--atomic", "--no-verify", *options, *leases, REMOTE, *targets)
     except EnvironmentProblemError as error:
         cause = error.__cause__
-        said = _rejections(cause) if isinstance(cause, subprocess.CalledProcessError) else ""
-        if error.code != "KY502" or not said:
+        words = _rejections(cause) if isinstance(cause, subprocess.CalledProcessError) else ""
+        if error.code != "KY502" or not words:
             raise
         hint = "ask its owner for the right to push this branch and tag"
-        what = f"the host does not take this: {said}"
+        what = f"the host does not take this: {words}"
         raise EnvironmentProblemError("KY540", what, hint=hint, place=error.place) from cause
+    return any(line[1:2] == b"\t" and line[:1] != b"=" for line in said.splitlines())
 
 
 def _rejections(error: subprocess.CalledProcessError) -> str:

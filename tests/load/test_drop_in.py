@@ -8,12 +8,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import kernelyard as kernels
 from kernelyard.errors import KernelyardError
+from kernelyard.hub.folder import FolderHub
+from kernelyard.hub.protocol import Publication
+from kernelyard.hub.static import DirectoryReader, StaticHub
 from tests.hub.hugging_face_server import Hub
 
 MakeVariant = Callable[..., Path]
@@ -251,6 +255,27 @@ def test_a_module_says_what_it_is(hub: Path) -> None:
     assert len(described.digest) == 64
     assert described.verdict == "It runs on this machine."
     assert described.repo_info == kernels.RepoInfo("org/my-gray", described.revision or "")
+    assert (described.hub, described.release, described.signed_by) == (str(hub), None, ())
+    revision = f"(revision {(described.revision or '')[:12]})"
+    assert repr(described) == f"<LoadedKernel org/my-gray {revision}: torch-universal, from {hub}>"
+
+
+def test_a_module_says_of_which_release_it_is(hub: Path, make_variant: MakeVariant) -> None:
+    found = FolderHub.find(make_variant("new", files={"__init__.py": "new = True\n"}).parent)
+    assert found is not None
+    publication = Publication("org/my-gray", replace(found.index, release="1.1.0"), found.files, "v1")
+    StaticHub(DirectoryReader(hub)).publish(publication)
+    for version in (1, ">=1.1", "1.1.0"):
+        described = kernels.get_kernel("org/my-gray", version=version).__kernel__
+        assert described.release == "1.1.0"
+        assert repr(described).startswith("<LoadedKernel org/my-gray 1.1.0 (revision ")
+
+
+def test_a_module_from_a_folder_says_which(make_variant: MakeVariant) -> None:
+    variant = make_variant()
+    described = kernels.get_local_kernel(variant).__kernel__
+    assert (described.repo, described.hub, described.release) == (None, None, None)
+    assert repr(described) == f"<LoadedKernel my-gray: torch-universal, from {variant}>"
 
 
 def test_installing_does_not_ask_for_python_packages_unless_told_to(

@@ -55,9 +55,9 @@ def test_its_python_runs_from_top_to_bottom(folder: Path, own: dict[str, str]) -
     assert done.returncode == 0, done.stderr
     said = done.stdout.splitlines()
     assert said[0].startswith("org/gray ")
-    assert said[1:4] == ["It runs on this machine.", "hub-index", "1 MIT cpu"]
-    assert said[4].startswith("torch-universal runs: ")
-    assert said[5].startswith("torch-xpu does not run: ")
+    assert said[1:5] == ["It runs on this machine.", "hub-index ()", f"1.2.0 {folder / 'hub'}", "1 MIT cpu"]
+    assert said[5].startswith("torch-universal runs: ")
+    assert said[6].startswith("torch-xpu does not run: ")
 
 
 def test_its_commands_run(folder: Path, own: dict[str, str]) -> None:

@@ -205,6 +205,28 @@ def test_a_signature_of_a_kind_that_is_not_known_does_no_harm(put: Put, load: Ca
     assert load(version=1).number == 1
 
 
+def test_a_loaded_kernel_says_by_whose_signature(
+    put: Put, load: Callable[..., ModuleType], project: Path, web_hub: str, tmp_path: Path
+) -> None:
+    key, other = SigningKey.new(), SigningKey.new()
+    put(1)
+    assert load(version=1).__kernel__.signed_by == ()
+    put(2, key)
+    assert load(version=1).__kernel__.signed_by == (str(key.public),)
+    put(3, other, key)
+    # The key that was seen first was asked; what else has signed it was not.
+    assert load(version=1).__kernel__.signed_by == (str(key.public),)
+    rule = f'[[trust.allow]]\nhub = "{web_hub}"\nkernels = ["org/gray"]\nkeys = ["{other.public}"]\n'
+    (project / "kernelyard.toml").write_text(rule)
+    trust._settled.clear()
+    put(4, other)
+    assert load(version=1).__kernel__.signed_by == (str(other.public),)
+    (project / "kernelyard.toml").unlink()
+    # Of a hub in a folder no signature is looked at.
+    put(5, key)
+    assert load(version=1, hub=tmp_path / "hub").__kernel__.signed_by == ()
+
+
 def test_a_whole_id_of_a_static_hub_vouches_without_a_key(put: Put, load: Callable[..., ModuleType]) -> None:
     unsigned = put(1)
     put(2, SigningKey.new())

@@ -48,15 +48,19 @@ def command(
     described = {
         # Another one where the kernel has moved; none where a folder of the user stands for it.
         "repo": loaded.repo or repo,
+        "release": loaded.release,
         "revision": loaded.revision,
+        "hub": loaded.hub,
         "variant": loaded.variant,
         "digest": loaded.digest,
         "path": str(loaded.origin),
         "verification": loaded.verification,
+        "signed-by": list(loaded.signed_by),
         "verdict": loaded.verdict,
     }
     if as_json:
         emit_json(described)
         return
     for name, value in described.items():
-        click.echo(f"{name:13} {value}")
+        if value:
+            click.echo(f"{name:13} {', '.join(value) if isinstance(value, list) else value}")

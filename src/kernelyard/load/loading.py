@@ -34,7 +34,9 @@ from kernelyard.load.resolve.remembered import doubt, freshness
 from kernelyard.load.resolve.resolution import Choice, OfflineError, Terms, at, best, check_files, judged, resolve
 from kernelyard.load.stored.fetch import fetch_variant, metadata_of
 from kernelyard.load.stored.verified import VerifiedTree, content_key
-from kernelyard.load.trust.checks import check_consent, check_evidence, check_local, check_variant
+from kernelyard.load.trust.checks import check_consent, check_evidence, check_local, check_variant, policy_keys
+from kernelyard.load.trust.policies import policies
+from kernelyard.load.trust.signers import verified_keys
 from kernelyard.records import record
 from kernelyard.store import Store, absolute_path
 
@@ -198,8 +200,17 @@ def _load(request: Request, source: Hub, found: Revision, verdict: Verdict) -> M
     check_files(at(found), entry, tree.root, request.terms)
     modules = _needed(request, described, chain)
     metadata = metadata_of(tree, entry, found.index)
-    info = RepoInfo(found.repo, found.id)
-    return load_tree(tree, metadata, entry.name, info, verdict.reason, dependencies=modules)
+    return load_tree(
+        tree,
+        metadata,
+        entry.name,
+        RepoInfo(found.repo, found.id),
+        verdict.reason,
+        dependencies=modules,
+        hub=source.location,
+        release=found.index.release,
+        signed_by=verified_keys(source, found, policy_keys(policies(), source, found.repo)),
+    )
 
 
 def _install(request: Request, source: Hub, found: Revision, verdict: Verdict) -> Path:

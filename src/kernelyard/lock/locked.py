@@ -170,8 +170,16 @@ class _Kernel:
         chain = self.chain.with_(f"{self.locked.key}/{known.name}", self.name)
         needed = Described.of(metadata, path=str(tree.root / "metadata.json")).kernel_depends
         modules = {one: load_locked(self.lock, self._needed(one), self.use, chain) for one in needed}
-        info = RepoInfo(self.locked.repo, self.locked.revision)
-        return load_tree(tree, metadata, known.name, info, verdict.reason, dependencies=modules)
+        return load_tree(
+            tree,
+            metadata,
+            known.name,
+            RepoInfo(self.locked.repo, self.locked.revision),
+            verdict.reason,
+            dependencies=modules,
+            hub=self.source.location,
+            release=self.locked.release,
+        )
 
     def _entry(self, known: Known) -> VariantEntry:
         return locked_entry(self.locked, known.name, known.facts)

@@ -39,8 +39,13 @@ class LoadedKernel:
         digest: The identity of its code.
         variant: Name of the variant.
         origin: The folder it was imported from.
-        verification: What vouches for its files: ``hub-index``, ``digest`` (in its metadata), ``unverified-local``.
+        verification: What vouches for its files: ``hub-index``, ``lock``, ``digest`` (in its metadata),
+            ``unverified-local``.
         verdict: What the choice among the variants said of this one, as a full sentence.
+        hub: The hub that it came from, an address without credentials or a folder; None for a local folder.
+        release: ``X.Y.Z`` where its revision on that hub is a release.
+        signed_by: The keys that were verified to vouch for the hub's index; empty where none is known, or where none
+            was asked, as for a hub in a folder and for a lock.
     """
 
     metadata: Metadata
@@ -51,6 +56,15 @@ class LoadedKernel:
     origin: Path
     verification: str
     verdict: str = ""
+    hub: str | None = None
+    release: str | None = None
+    signed_by: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        if self.revision is None:
+            return f"<LoadedKernel {self.metadata.name}: {self.variant}, from {self.origin}>"
+        release = f" {self.release}" if self.release else ""
+        return f"<LoadedKernel {self.repo}{release} (revision {self.revision[:12]}): {self.variant}, from {self.hub}>"
 
     @property
     def repo(self) -> str | None:
@@ -83,6 +97,9 @@ def load_tree(
     verdict: str = "",
     *,
     dependencies: Mapping[KernelDependency, ModuleType] | None = None,
+    hub: str | None = None,
+    release: str | None = None,
+    signed_by: tuple[str, ...] = (),
 ) -> ModuleType:
     """Import a verified variant, or return the module that this process has of the same content.
 
@@ -93,6 +110,9 @@ def load_tree(
         repo_info: Where it came from; None for a local folder.
         verdict: Why it was chosen.
         dependencies: The kernels that it needs, which its body gets by :func:`kernelyard.get_kernel_dep`.
+        hub: Where the hub is.
+        release: Its number, where the revision is one.
+        signed_by: The keys that were verified to vouch for it.
 
     Returns:
         The module, or what the kernel has put in its place. Its ``__kernel__`` is the :class:`LoadedKernel`.
@@ -108,7 +128,19 @@ def load_tree(
     said = Metadata.of(metadata, path=str(tree.root / "metadata.json"))
 
     def prepare(module: ModuleType) -> None:
-        described = LoadedKernel(said, module, repo_info, tree.identity, variant, tree.root, tree.verification, verdict)
+        described = LoadedKernel(
+            metadata=said,
+            module=module,
+            repo_info=repo_info,
+            digest=tree.identity,
+            variant=variant,
+            origin=tree.root,
+            verification=tree.verification,
+            verdict=verdict,
+            hub=hub,
+            release=release,
+            signed_by=signed_by,
+        )
         module.__kernel__ = described  # type: ignore[attr-defined]
         with _lock:
             _described[tree.identity] = described

@@ -24,7 +24,7 @@ from kernelyard.records import record
 if TYPE_CHECKING:
     from kernelyard.formats.signature import PublicKey
 
-__all__ = ["Signers", "check_signers", "forget_signers", "vouching"]
+__all__ = ["Signers", "check_signers", "forget_signers", "verified_keys", "vouching"]
 
 _FORMAT = 1
 #: Of documents that were verified before; a kernel has few that are loaded again and again.
@@ -149,6 +149,27 @@ def vouching(found: Revision, allowed: Iterable[PublicKey]) -> tuple[PublicKey, 
 
     message, signatures = signed_part(found.document, path=f"index of {found.repo}")
     return tuple(key for key in keys if verify_signatures(message, signatures, [key]).is_trusted)
+
+
+def verified_keys(source: Hub, found: Revision, named: Iterable[PublicKey] = ()) -> tuple[str, ...]:
+    """Return the keys of which it is known here, after :func:`check_signers`, that they vouch for a revision.
+
+    Args:
+        source: The hub.
+        found: From it.
+        named: Keys that policies name for this kernel.
+    """
+    if not found.index.signatures or found.document is None:
+        return ()
+    try:
+        keys = vouching(found, named)
+        signers = Signers.of(source, found.repo)
+    except KernelyardError:
+        # What cannot be verified was not asked for, or loading would have ended.
+        return ()
+    if not source.is_local and hashlib.sha256(found.document).hexdigest() in signers.verified:
+        keys = (*keys, *signers.keys)
+    return tuple(dict.fromkeys(map(str, keys)))
 
 
 def forget_signers(source: Hub, repo: str) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from kernelyard import get_kernel, get_kernel_variants, has_kernel, install_kernel
+from kernelyard.errors import InputError
 from kernelyard.hub.transfer import Patience
 from kernelyard.load.resolve.resolution import OfflineError
 from tests.hub.hugging_face_server import Handler, Hub
@@ -222,3 +223,23 @@ def test_that_nobody_knows_whether_a_kernel_has_moved_is_no_reason_not_to_load_i
         down(gray)
         monkeypatch.setenv("KERNELYARD_FRESHNESS", "0")
     assert get_kernel("org/gray", version=1).name == "cpu"
+
+
+def test_a_variable_that_says_neither_yes_nor_no_is_refused(
+    gray: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for text in ("2", "ture", "offline"):
+        monkeypatch.setenv("KERNELYARD_OFFLINE", text)
+        with pytest.raises(InputError, match="KERNELYARD_OFFLINE") as caught:
+            get_kernel("org/gray", version=1)
+        assert caught.value.code == "KY650"
+    assert gray.requests == []
+    for text in ("0", "false", "No", "OFF", ""):
+        monkeypatch.setenv("KERNELYARD_OFFLINE", text)
+        assert install_kernel("org/gray", version=1).is_relative_to(tmp_path)
+    monkeypatch.setenv("KERNELYARD_OFFLINE", "Yes")
+    gray.requests.clear()
+    assert install_kernel("org/gray", version=1).is_relative_to(tmp_path)
+    with pytest.raises(OfflineError):
+        install_kernel("org/gray", version=2)
+    assert gray.requests == []

@@ -33,6 +33,7 @@ _VARIABLES = (
     "KERNELYARD_TRUST_STORE",
     "KERNELYARD_OFFLINE",
     "KERNELYARD_FRESHNESS",
+    "KERNELYARD_TIMEOUT",
     "KERNELYARD_POLICY",
     "KERNELYARD_LOCKFILE",
     "KERNELYARD_STATE",
@@ -173,7 +174,11 @@ def _of_author() -> Iterator[tuple[str, str]]:
 
 
 def _of_surroundings(programs: dict[str, str | None], author: dict[str, str] | None) -> Iterator[Advice]:
-    offline = offline_variable()
+    try:
+        offline = offline_variable()
+    except KernelyardError as error:
+        offline = None
+        yield Advice(f"{error.what}.", error.hint)
     if offline is not None:
         yield Advice(f"{offline} forbids to ask any hub.", f"unset {offline} to fetch what is not here", serious=False)
     if programs["git"] is not None and programs["git-lfs"] is None:

@@ -73,15 +73,20 @@ def _of_folder(path: Path) -> tuple[Hub, Revision]:
 
 def _of_hub(repo: str, version: str | None, revision: str | None, location: str | None) -> tuple[Hub, Revision]:
     from kernelyard.hub import open_hub
+    from kernelyard.load.resolve.known import ask_or_recall
 
     hub = open_hub(location)
+    return hub, ask_or_recall(hub, repo, lambda asked: _asked(asked, repo, version, revision))
+
+
+def _asked(hub: Hub, repo: str, version: str | None, revision: str | None) -> Revision:
     if version is not None or revision is not None:
-        return hub, hub.resolve(repo, version=version, revision=revision)
+        return hub.resolve(repo, version=version, revision=revision)
     refs = hub.refs(repo)
     if not refs.versions:
         raise MissingError("KY501", f"{repo} has no versions", hint="name a branch or a tag with --revision")
     branch = f"v{refs.versions[-1]}"
-    return hub, hub.read(refs, refs.branches[branch], branch)
+    return hub.read(refs, refs.branches[branch], branch)
 
 
 def _describe(found: Revision) -> dict[str, object]:

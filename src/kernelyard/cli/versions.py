@@ -32,11 +32,12 @@ def command(what: str, hub: str | None, *, as_json: bool, system: System) -> Non
     from kernelyard.hub.folder import FolderHub
     from kernelyard.hub.listing import list_versions
     from kernelyard.load.choice.choose import choose
+    from kernelyard.load.resolve.known import ask_or_recall
 
     folder = FolderHub.find(Path(what).absolute()) if Path(what).is_dir() else None
     source = folder or open_hub(hub)
     repo = f"local/{folder.index.name}" if folder is not None else what
-    listed = list_versions(source, repo)
+    listed = ask_or_recall(source, repo, lambda asked: list_versions(asked, repo))
     judged = [(one, choose(one.found.index.variants, system) if one.found else ()) for one in listed]
     if as_json:
         emit_json([_json(one, verdicts) for one, verdicts in judged])

@@ -21,7 +21,6 @@ from kernelyard.records import record
 
 __all__ = ["Address", "HttpReader", "SafeRedirects", "authorize", "without_password"]
 
-_TIMEOUT_S = 30
 #: The documents of a hub that are not for ever.
 _CHANGING = ("refs.json", "hub.json")
 #: What idna leaves as it is; its tables take 2 ms to load.
@@ -154,10 +153,10 @@ class HttpReader:
             else:
                 yield Answer(transfer.chunks(), html=html)
 
-    def _open(self, url: str, headers: dict[str, str]) -> Any:
+    def _open(self, url: str, headers: dict[str, str], timeout_s: float) -> Any:
         request = urllib.request.Request(url, headers=headers)  # noqa: S310 - open_hub lets http and https through only
         authorize(request, self._address)
-        return self._opener.open(request, timeout=_TIMEOUT_S)
+        return self._opener.open(request, timeout=timeout_s)
 
 
 def without_password(address: str) -> str:

@@ -39,7 +39,6 @@ from kernelyard.records import record
 __all__ = ["Access", "NotThereError", "Reply", "Settings", "refusal"]
 
 _TRUE = frozenset({"1", "ON", "YES", "TRUE"})
-_TIMEOUT_S = 30
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _GONE = 401, 403, 404, 410
 _COMMIT = r"(?a)[0-9a-f]{40}"
 _KERNEL = r"/kernels/([^/]+/[^/]+)/"
@@ -216,11 +215,11 @@ class Access:
             raise EnvironmentProblemError("KY531", what, hint=hint, place=Place(url))
         seen: list[Message] = []
 
-        def open_(address: str, headers: dict[str, str]) -> Any:
+        def open_(address: str, headers: dict[str, str], timeout_s: float) -> Any:
             request = _Request(address, headers=headers)
             authorize(request, self._address)
             try:
-                response = self._opener.open(request, timeout=_TIMEOUT_S)
+                response = self._opener.open(request, timeout=timeout_s)
             except urllib.error.HTTPError as error:
                 if error.code not in {_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _GONE}:
                     raise

@@ -12,6 +12,8 @@ from typing import Any
 
 from kernelyard.errors import EnvironmentProblemError, Place
 from kernelyard.hub.offline import offline_variable
+from kernelyard.hub.pace import TooSlowError
+from kernelyard.hub.silence import longest_silence, silent, telling
 from kernelyard.hub.static import LARGEST_DOCUMENT
 from kernelyard.records import record
 
@@ -19,6 +21,8 @@ __all__ = ["Patience", "Transfer", "trouble"]
 
 _CHUNK = 1 << 20
 _PART = 1 << 18
+#: For how long nothing may come over a connection before it counts as broken off.
+_QUIET_S = 30.0
 _LONGEST_NUMBER = 19
 #: Characters of a message; what a server says may have no end.
 _LONGEST_WORDS = 500
@@ -63,7 +67,7 @@ class Transfer:
     """
 
     def __init__(
-        self, open_: Callable[[str, dict[str, str]], Any], url: str, patience: Patience, *, fresh: bool = False
+        self, open_: Callable[[str, dict[str, str], float], Any], url: str, patience: Patience, *, fresh: bool = False
     ) -> None:
         name = offline_variable()
         if name is not None:
@@ -75,6 +79,10 @@ class Transfer:
         self._patience = patience
         self._headers = {"Cache-Control": "no-cache"} if fresh else {}
         self._failures = 0
+        self._longest_silence_s, is_hasty = longest_silence()
+        self._tries = 1 if is_hasty else patience.tries
+        self._timeout_s = _QUIET_S
+        self._silent_s = 0.0
         self._received = 0
         self._known = 0  # so much of what comes has come before
         self._response = self._answered({})
@@ -103,7 +111,8 @@ class Transfer:
             yield from self._rest()
         except _BrokenOffError as error:
             if self._received - before >= _CHUNK:
-                self._failures = 0
+                self._failures, self._silent_s = 0, 0.0
+            self._note_silence(error.__cause__)
             self._fail(str(error))
             self._take_up()
             return False
@@ -117,6 +126,7 @@ class Transfer:
                 if self._received > LARGEST_DOCUMENT:
                     break
         except _BrokenOffError as error:
+            self._note_silence(error.__cause__)
             self._fail(str(error))
             self._response.close()
             self._received = 0
@@ -166,8 +176,10 @@ class Transfer:
 
     def _asked(self, headers: dict[str, str]) -> Any:
         """Return the server's answer; None after a wait, if it may answer otherwise now."""
+        self._timeout_s = min(_QUIET_S, self._longest_silence_s - self._silent_s)
         try:
-            return self._open(self._url, {**self._headers, **headers})
+            with telling(self._url, self._longest_silence_s):
+                return self._open(self._url, {**self._headers, **headers}, self._timeout_s)
         except urllib.error.HTTPError as error:
             error.close()
             if error.code in _NOT_THERE:
@@ -183,8 +195,16 @@ class Transfer:
             what = f"cannot be reached: {reason or repr(error)}"
             if not isinstance(reason, _PASSING_ERRORS):
                 raise trouble(self._url, what) from error
+            self._note_silence(reason)
             self._fail(what)
         return None
+
+    def _note_silence(self, error: object) -> None:
+        """Count how long the server has been silent, where that is what went wrong; raise it where it is too long."""
+        if isinstance(error, TimeoutError) and not isinstance(error, TooSlowError):
+            self._silent_s += self._timeout_s
+            if self._silent_s >= self._longest_silence_s:
+                raise silent(self._url, self._longest_silence_s) from error
 
     def _fail(self, what: str, asked_s: float | None = None) -> None:
         """Wait after a failure; raise it where there were too many, or the server asks for more than our patience."""
@@ -193,8 +213,9 @@ class Transfer:
         if asked_s is not None and asked_s > self._patience.longest_wait_s:
             hint = "the server has too much to do; try again then"
             raise trouble(self._url, f"{what}, and asks to come back in {asked_s:.0f} s", hint)
-        if self._failures >= self._patience.tries:
-            raise trouble(self._url, f"{what} ({self._failures} times)")
+        if self._failures >= self._tries:
+            times = f" ({self._failures} times)" if self._failures > 1 else ""
+            raise trouble(self._url, f"{what}{times}")
         time.sleep(wait)
 
 

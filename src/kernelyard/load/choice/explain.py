@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from kernelyard.load.choice.choose import choose, nearest_cure
 from kernelyard.load.choice.rules import Verdict
 from kernelyard.load.folders import find_folder
 from kernelyard.load.overrides import local_override
+from kernelyard.load.resolve.known import ask_or_recall
 from kernelyard.load.system.description import System
 from kernelyard.load.trust.checks import check_allowed, check_local
 from kernelyard.load.trust.refused import allowed, trusted
@@ -92,6 +93,8 @@ def explain_kernel(
 ) -> Explanation:
     """Explain what a hub has, or the folder that ``LOCAL_KERNELS`` puts in its place.
 
+    Where the hub cannot be asked or does not answer, it is what is known of it here.
+
     Args:
         repo: ``org/name``.
         system: The machine that is meant.
@@ -109,10 +112,23 @@ def explain_kernel(
     if folder is not None:
         return explain_folder(folder, system, backend=backend, device=device, repo=repo)
     source = open_hub(hub)
+
+    def explain(asked: Hub) -> Explanation:
+        judged = (
+            (found, _verdicts(asked, found, system, backend, device))
+            for found in _candidates(asked, repo, version, revision)
+        )
+        return _explained(source, repo, judged, revision)
+
+    return ask_or_recall(source, repo, explain)
+
+
+def _explained(
+    source: Hub, repo: str, candidates: Iterable[tuple[Revision, tuple[Verdict, ...]]], revision: str | None
+) -> Explanation:
     passed_over: list[Explanation] = []
-    for found in _candidates(source, repo, version, revision):
-        verdicts = _verdicts(source, found, system, backend, device)
-        verdicts, distrust = allowed(partial(check_allowed, source, repo), verdicts)
+    for found, judged in candidates:
+        verdicts, distrust = allowed(partial(check_allowed, source, repo), judged)
         if distrust is None:
             verdicts, distrust = trusted(source, found, verdicts, pinned=revision == found.id)
         explained = Explanation(repo, found, verdicts, distrust=distrust)

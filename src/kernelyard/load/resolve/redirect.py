@@ -20,6 +20,7 @@ from kernelyard.hub import Hub, Revision
 from kernelyard.hub.memory import Memory
 from kernelyard.hub.own_file import read_own, write_own
 from kernelyard.hub.protocol import check_repo
+from kernelyard.hub.silence import is_silent
 from kernelyard.records import record
 
 __all__ = ["STATUS", "Redirect", "known_redirect", "redirect_at", "redirect_of"]
@@ -79,6 +80,8 @@ def redirect_of(source: Hub, found: Revision) -> Redirect | None:
         return None
     kept = _Kept.of(source, found.repo, found.id)
     text, is_known = kept.read(None)
+    if not is_known and is_silent(source.location):
+        return None
     if not is_known:
         try:
             text = _ask(source, found.repo, found.id) if entry is None else _fetched(source, found, entry)

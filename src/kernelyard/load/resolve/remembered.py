@@ -24,13 +24,15 @@ from kernelyard.formats.index import Index
 from kernelyard.formats.wanted import Wanted
 from kernelyard.hub import Hub, Revision
 from kernelyard.hub.memory import Memory
+from kernelyard.hub.offline import no_requests
 from kernelyard.hub.own_file import read_in_layers, read_own, write_own
 from kernelyard.hub.refs import Refs
 from kernelyard.load.resolve.asking import one_asks
 from kernelyard.load.stored.indexes import keep_index, stored_index
 from kernelyard.records import record
+from kernelyard.store import Store
 
-__all__ = ["DEFAULT_FRESHNESS_S", "Recalled", "Remembered", "doubt", "forget", "freshness"]
+__all__ = ["DEFAULT_FRESHNESS_S", "Recalled", "Remembered", "doubt", "forget", "freshness", "known_answers"]
 
 #: Long enough for all processes of a job that starts, short enough for a repaired kernel to arrive.
 DEFAULT_FRESHNESS_S = 600.0
@@ -56,6 +58,7 @@ class Recalled:
 
 @record(frozen=True, slots=True)
 class _Answer:
+    wanted: str
     revision: str
     ref: str | None
     index: str | None
@@ -95,13 +98,14 @@ class Remembered:
         Raises:
             EnvironmentProblemError: Others may write the store or the layer that has the index (KY303).
         """
-        found = [one for one in map(self._parsed, self._contents()) if one is not None]
+        parsed = (_parsed(content, self.path, self.repo) for content in _contents(self.path))
+        found = [one for one in parsed if one is not None and one.wanted == str(self.wanted)]
         if not found:
             return None
         # A layer may be newer than what this user was told once.
         answer = max(found, key=lambda one: one.asked)
         try:
-            revision = self._revision(source, answer)
+            revision = _revision(source, self.repo, answer)
         except (OSError, KernelyardError) as error:
             if isinstance(error, KernelyardError) and error.code == "KY303":
                 # To say that the hub cannot be reached would hide what is wrong.
@@ -115,43 +119,6 @@ class Remembered:
     def asking(self) -> AbstractContextManager[None]:
         """Be the one process that asks, or wait until it was answered (:func:`one_asks`)."""
         return one_asks(self.path)
-
-    def _contents(self) -> Iterator[bytes]:
-        with suppress(OSError):
-            own = read_own(self.path)
-            if own is not None:
-                yield own
-        yield from read_in_layers(self.path, _state())
-
-    def _parsed(self, content: bytes) -> _Answer | None:
-        try:
-            fields = parse_json_object(content, code="KY507", path=str(self.path))
-            asked = fields.required("format", int), fields.required("kernel", str), fields.required("wanted", str)
-            if asked != (_FORMAT, self.repo, str(self.wanted)):
-                return None
-            return _Answer(
-                revision=fields.required("revision", str),
-                ref=fields.optional("ref", str),
-                index=fields.optional("index", str),
-                variants=tuple(fields.required("variants", list)),
-                withdrawn=fields.optional("withdrawn", str),
-                asked=fields.required("asked", int),
-            )
-        except KernelyardError:
-            return None
-
-    def _revision(self, source: Hub, answer: _Answer) -> Revision:
-        id_, ref = answer.revision, answer.ref
-        if answer.index is None:
-            # Known by nothing but its id; what was read of that the hub keeps itself.
-            revision = source.read(Refs(self.repo), id_, ref)
-        else:
-            document = _read_index(id_, answer.index)
-            index = Index.from_json(document, path=f"index of {self.repo}")
-            revision = Revision(self.repo, id_, ref, index, document)
-        variants = tuple(entry for entry in revision.index.variants if entry.name in answer.variants)
-        index = replace(revision.index, variants=variants)
-        return replace(revision, index=index, withdrawn=answer.withdrawn)
 
     def keep(self, found: Revision) -> None:
         """Keep an answer, with the index that was published."""
@@ -178,6 +145,27 @@ class Remembered:
             _logger.debug("the revision of %s cannot be kept: %s", self.repo, error)
 
 
+def known_answers(source: Hub, repo: str) -> tuple[tuple[str, Revision], ...]:
+    """Return all that a hub has answered about a kernel, the latest first; it is not asked for what it keeps itself.
+
+    Returns:
+        What was asked, as the text of a :class:`Wanted`, and the revision.
+    """
+    if source.is_local:
+        return ()
+    folder = _folder(source, repo)
+    layers = (layer / "state" / folder.relative_to(_state()) for layer in Store.default().layers)
+    names = sorted({path.name for one in (folder, *layers) for path in one.glob("*.json")})
+    parsed = (_parsed(content, folder / name, repo) for name in names for content in _contents(folder / name))
+    found: dict[str, Revision] = {}
+    for answer in sorted((one for one in parsed if one is not None), key=lambda one: -one.asked):
+        # What cannot be read any more is not known.
+        with suppress(OSError, KernelyardError), no_requests("what is known"):
+            if answer.wanted not in found:
+                found[answer.wanted] = _revision(source, repo, answer)
+    return tuple(found.items())
+
+
 def doubt(source: Hub, repo: str) -> None:
     """Have a hub asked again about a kernel at the next call: what came of its answers was refused.
 
@@ -198,6 +186,46 @@ def doubt(source: Hub, repo: str) -> None:
 def forget(source: Hub, repo: str) -> None:
     """Forget all answers of a hub about a kernel: whoever changes it is to see the change."""
     shutil.rmtree(_folder(source, repo), ignore_errors=True)
+
+
+def _contents(path: Path) -> Iterator[bytes]:
+    with suppress(OSError):
+        own = read_own(path)
+        if own is not None:
+            yield own
+    yield from read_in_layers(path, _state())
+
+
+def _parsed(content: bytes, path: Path, repo: str) -> _Answer | None:
+    try:
+        fields = parse_json_object(content, code="KY507", path=str(path))
+        if (fields.required("format", int), fields.required("kernel", str)) != (_FORMAT, repo):
+            return None
+        return _Answer(
+            wanted=fields.required("wanted", str),
+            revision=fields.required("revision", str),
+            ref=fields.optional("ref", str),
+            index=fields.optional("index", str),
+            variants=tuple(fields.required("variants", list)),
+            withdrawn=fields.optional("withdrawn", str),
+            asked=fields.required("asked", int),
+        )
+    except KernelyardError:
+        return None
+
+
+def _revision(source: Hub, repo: str, answer: _Answer) -> Revision:
+    id_, ref = answer.revision, answer.ref
+    if answer.index is None:
+        # Known by nothing but its id; what was read of that the hub keeps itself.
+        revision = source.read(Refs(repo), id_, ref)
+    else:
+        document = _read_index(id_, answer.index)
+        index = Index.from_json(document, path=f"index of {repo}")
+        revision = Revision(repo, id_, ref, index, document)
+    variants = tuple(entry for entry in revision.index.variants if entry.name in answer.variants)
+    index = replace(revision.index, variants=variants)
+    return replace(revision, index=index, withdrawn=answer.withdrawn)
 
 
 def _folder(source: Hub, repo: str) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from kernelyard.errors import EnvironmentProblemError, KernelyardError, MissingError, Place
@@ -11,11 +12,13 @@ from kernelyard.formats.wanted import Wanted
 from kernelyard.hub import Hub, Revision
 from kernelyard.hub.folder import BrokenVariant
 from kernelyard.hub.offline import offline_variable
+from kernelyard.hub.silence import hastily
 from kernelyard.load.choice.binaries import as_read
 from kernelyard.load.choice.choose import choose
 from kernelyard.load.choice.rules import Candidate, Verdict
 from kernelyard.load.choice.unusable import DEVICE_CODE, REQUIREMENTS, as_if_unknown, refusal
 from kernelyard.load.importing.forks import fork_safe_lock
+from kernelyard.load.resolve.known import known_revision, with_known
 from kernelyard.load.resolve.remembered import Recalled, Remembered, freshness
 from kernelyard.load.system.description import describe_system
 from kernelyard.load.trust.refused import trusted, with_table
@@ -204,24 +207,31 @@ def _refusal(
 
 
 def _remembered_or_asked(source: Hub, repo: str, wanted: Wanted, terms: Terms, *, refresh: bool) -> Iterator[Choice]:
+    offline = None if source.is_local else offline_variable()
     kept = None if refresh or source.is_local else _recall(source, repo, wanted, terms)
     given: str | None = None
-    if kept is not None and (kept.is_fresh or offline_variable()):
+    if kept is None and not (refresh or source.is_local):
+        same = known_revision(source, repo, wanted)
+        kept = None if same is None else Recalled(same, is_fresh=False)
+    if kept is not None and (kept.is_fresh or offline):
         choice = _choice(source, wanted, kept.revision, terms)
         # It may not fit any more, since torch, the GPUs or whom one trusts may be others by now.
-        if choice.usable or offline_variable():
+        if choice.usable or offline:
             given = kept.revision.id
             yield choice
-        if offline_variable():
+        if offline:
             return
     try:
-        asked = _asked_in_turn(source, repo, wanted, terms, refresh=refresh)
+        in_haste = kept is not None and given is None
+        asked = _asked_in_turn(source, repo, wanted, terms, refresh=refresh, in_haste=in_haste)
         yield from (choice for choice in asked if choice.revision.id != given)
     except MissingError as error:
         raise UnknownError(error.code, error.what, hint=error.hint, place=error.place) from None
     except EnvironmentProblemError as error:
         if error.code == "KY532":
-            raise OfflineError.of(error) from None
+            raise OfflineError.of(with_known(error, source, repo, refresh=refresh)) from None
+        if error.code == "KY502" and kept is None:
+            raise with_known(error, source, repo, refresh=refresh) from error.__cause__
         if kept is None or given is not None or error.code != "KY502":
             raise
         what = f"{source.location}: {error.what}; taken is what was there before: {at(kept.revision)}"
@@ -229,8 +239,13 @@ def _remembered_or_asked(source: Hub, repo: str, wanted: Wanted, terms: Terms, *
         yield _choice(source, wanted, kept.revision, terms)
 
 
-def _asked_in_turn(source: Hub, repo: str, wanted: Wanted, terms: Terms, *, refresh: bool) -> Iterator[Choice]:
-    """Yield the same; of processes that begin together one asks, and the others take what it was told."""
+def _asked_in_turn(
+    source: Hub, repo: str, wanted: Wanted, terms: Terms, *, refresh: bool, in_haste: bool
+) -> Iterator[Choice]:
+    """Yield the same; of processes that begin together one asks, and the others take what it was told.
+
+    With something to go on with (``in_haste``), a hub that does not answer is waited for for a moment.
+    """
     asked = _asked(source, repo, wanted, terms)
     if refresh or source.is_local:
         yield from asked
@@ -239,7 +254,7 @@ def _asked_in_turn(source: Hub, repo: str, wanted: Wanted, terms: Terms, *, refr
         kept = _recall(source, repo, wanted, terms)
         first = _choice(source, wanted, kept.revision, terms) if kept is not None and kept.is_fresh else None
         if first is None or not first.usable:
-            first = next(asked, None)
+            first = hastily(source.location, partial(next, asked, None)) if in_haste else next(asked, None)
     if first is not None:
         yield first
         yield from (choice for choice in asked if choice.revision.id != first.revision.id)

@@ -11,6 +11,7 @@ import json
 import logging
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -19,6 +20,7 @@ from kernelyard.formats.fields import canonical_json, parse_json_object
 from kernelyard.hub.memory import Memory
 from kernelyard.hub.offline import offline_variable
 from kernelyard.hub.own_file import read_in_layers, read_own, write_own
+from kernelyard.hub.silence import hastily
 from kernelyard.load.resolve.asking import one_asks
 from kernelyard.load.resolve.remembered import freshness
 from kernelyard.records import record
@@ -90,10 +92,10 @@ def _fresh(location: str, name: str) -> Publisher | None:
 
 
 def _asked(source: HuggingFaceHub, name: str, *, refresh: bool) -> Publisher:
+    kept = None if refresh else recalled_publisher(source.location, name)
     try:
-        found = _ask(source, name)
+        found = _ask(source, name) if kept is None else hastily(source.location, partial(_ask, source, name))
     except EnvironmentProblemError as error:
-        kept = None if refresh else recalled_publisher(source.location, name)
         if kept is None:
             _raise_unknown(source, name, error.what, error)
         _logger.debug("taken is what the Hub said of %s before: %s", name, error.what)
@@ -181,6 +183,7 @@ def _raise_unknown(source: HuggingFaceHub, name: str, why: str, cause: Exception
     raise EnvironmentProblemError(
         "KY642",
         f"whether {name} is a trusted publisher of kernels is not known here, and cannot be asked: {why}",
-        hint="try again when the hub can be reached; or pass trust_remote_code=True (--trust-remote-code)",
+        hint="if the kernel is on another hub, name that: --hub, or KERNELYARD_HUB; otherwise try again when this one "
+        "can be reached, or pass trust_remote_code=True (--trust-remote-code)",
         place=Place(source.location),
     ) from cause

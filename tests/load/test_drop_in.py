@@ -9,7 +9,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -202,6 +204,29 @@ def test_what_goes_wrong_is_caught_as_that_package_s_errors_are(
     assert isinstance(caught.value, KernelyardError)
     assert caught.value.code == code
     assert hub.is_dir()
+
+
+@pytest.mark.parametrize("wrong", [True, 3, 1.5, b"org/my-gray", ["org/my-gray"], {}, object()])
+def test_an_argument_of_the_wrong_type_is_an_error_that_says_so(hub: Path, wrong: Any) -> None:
+    with_hub = partial(kernels.get_kernel, "org/my-gray", version=1)
+    # Also where the call was answered before, and might be from memory.
+    assert with_hub(hub=hub) is with_hub(hub=str(hub))
+    for call, code in (
+        (lambda: kernels.get_kernel(wrong, version=1), "KY504"),
+        (lambda: kernels.has_kernel(wrong, version=1), "KY504"),
+        (lambda: kernels.get_kernel_variants(wrong), "KY504"),
+        (lambda: kernels.install_kernel(wrong, version=1), "KY504"),
+        (lambda: with_hub(hub=wrong), "KY506"),
+        (lambda: kernels.has_kernel("org/my-gray", version=1, hub=wrong), "KY506"),
+        (lambda: kernels.get_kernel_variants("org/my-gray", version=1, hub=wrong), "KY506"),
+        (lambda: kernels.get_local_kernel(wrong), "KY607"),
+        (lambda: kernels.get_kernel("org/my-gray", revision=wrong), "KY505"),
+        (lambda: kernels.get_kernel("org/my-gray", version=1, backend=wrong), "KY606"),
+    ):
+        with pytest.raises(ValueError, match=r"\bnot\b|Invalid") as caught:
+            call()
+        assert isinstance(caught.value, KernelyardError)
+        assert caught.value.code == code
 
 
 def test_has_kernel_is_false_only_where_no_variant_fits(

@@ -96,6 +96,17 @@ def test_others_need_consent_and_it_is_said_why(
         assert get_kernel("org/gray", version=1, trust_remote_code=consent).number == 1
 
 
+@pytest.mark.parametrize("said", ["yes", "org", "org/gray", 1, 0, b"org", ["org", 1], {"org": True}, object()])
+def test_what_is_neither_true_nor_a_list_of_names_is_an_error_whatever_the_hub(
+    put: Callable[..., None], tmp_path: Path, said: Any
+) -> None:
+    put()
+    for where in (None, tmp_path / "hub"):
+        with pytest.raises(InputError, match="neither True nor a list of names") as caught:
+            get_kernel("org/gray", version=1, hub=where, trust_remote_code=said)
+        assert caught.value.code == "KY653"
+
+
 def test_a_list_is_in_addition_to_trusted_publishers(put: Callable[..., None]) -> None:
     put()
     assert get_kernel("org/gray", version=1, trust_remote_code=["other/kernel"]).number == 1

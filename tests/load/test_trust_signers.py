@@ -403,6 +403,8 @@ def test_a_policy_can_ask_for_a_lock_or_an_index(
     if evidence == "index":
         assert load(version=1).number == 1
         return
-    refused(load, "KY644", "than is asked for: lock; there is an index")
+    error = refused(load, "KY644", "than is asked for: lock; there is an index")
+    assert "lock it with `kernelyard add org/gray`, and load it with `get_locked_kernel`" in error.hint
+    assert "sign" not in error.hint
     hub = open_hub(web_hub)
     check_evidence(hub, hub.resolve("org/gray", version=1), way="lock")

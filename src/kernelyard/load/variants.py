@@ -67,9 +67,15 @@ class VariantRejected:
 
 
 def is_path(repo_or_path: str | Path) -> bool:
-    """Say whether a folder is meant, and not a kernel on a hub: anything but ``org/name``."""
+    """Say whether a folder is meant, and not a kernel on a hub: any text but ``org/name``, and any path.
+
+    Raises:
+        InputError: It is neither a text nor a path (KY504).
+    """
     if isinstance(repo_or_path, Path):
         return True
+    if not isinstance(repo_or_path, str):
+        check_repo(repo_or_path)
     try:
         check_repo(repo_or_path)
     except InputError:

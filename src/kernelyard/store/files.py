@@ -43,10 +43,12 @@ def absolute_path(path: str | Path, *, code: str) -> Path:
     """Return a path that a user wrote as an absolute one, with ``~`` replaced.
 
     Raises:
-        InputError: It has a NUL in it, or names a home that is not known; with the code given.
+        InputError: It is no text or path, has a NUL in it, or names a home that is not known; with the code given.
     """
-    if "\0" in os.fspath(path):
-        raise InputError(code, f"not a path: {os.fspath(path)!r}")
+    # Programs are not always checked by a type checker.
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if text is None or "\0" in text:
+        raise InputError(code, f"not a path: {path if text is None else text!r}")
     try:
         return Path(path).expanduser().absolute()
     except (RuntimeError, FileNotFoundError) as error:

@@ -52,8 +52,16 @@ def look(hub: str | Path | None, repo: str) -> Seen | None:
         hub: As a caller names it.
         repo: ``org/name``.
     """
-    named = os.fspath(hub if hub is not None else os.environ.get("KERNELYARD_HUB", ""))
-    if not named or named.startswith("~") or ("://" in named and not named.startswith("file://")):
+    named = hub if hub is not None else os.environ.get("KERNELYARD_HUB", "")
+    if isinstance(named, Path):
+        named = str(named)
+    # What is neither a text nor a path is told of when it is opened.
+    if (
+        not isinstance(named, str)
+        or not named
+        or named.startswith("~")
+        or ("://" in named and not named.startswith("file://"))
+    ):
         return None
     try:
         source = open_hub(hub)

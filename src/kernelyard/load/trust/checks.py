@@ -19,7 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from kernelyard.errors import EnvironmentProblemError, Place, VerificationError
+from kernelyard.errors import EnvironmentProblemError, InputError, Place, VerificationError
 from kernelyard.formats.index import VariantEntry
 from kernelyard.hub import Hub, Revision
 from kernelyard.hub.folder import FolderHub
@@ -76,7 +76,8 @@ def check_consent(source: Hub, repo: str, trust_remote_code: object, *, refresh:
     Raises:
         VerificationError: A policy denies the kernel (KY640) or does not allow it from there (KY641, KY643), or there
             is no consent (KY605).
-        InputError: A policy has mistakes or cannot be read (KY647, KY2xx).
+        InputError: ``trust_remote_code`` is none of these (KY653); a policy has mistakes or cannot be read (KY647,
+            KY2xx).
         EnvironmentProblemError: Whether the organisation is a trusted publisher cannot be asked (KY642).
     """
     consent = _consent(trust_remote_code)
@@ -364,12 +365,15 @@ def _too_little(one: InForce, source: Hub, found: Revision, asked: tuple[str, ..
         there += ", and the policy names no key for it"
     elif found.index.signatures:
         there += f" with {len(found.index.signatures)} signatures, by no key that it names"
-    hint = "name the publisher's keys in [[trust.allow]]" if names_no_key else "ask whoever publishes it to sign"
+    steps = ["name the publisher's keys in [[trust.allow]]" if names_no_key else "ask whoever publishes it to sign"]
+    if "lock" in asked:
+        lock = f"lock it with `kernelyard add {found.repo}`, and load it with `get_locked_kernel`"
+        steps = [lock] if set(asked) == {"lock"} else [lock, *steps]
     return VerificationError(
         "KY644",
         f"there is less evidence for {found.repo} ({found.id[:12]}) than is asked for: {' or '.join(asked)}; "
         f"there is {there}",
-        hint=f"no argument changes that; see `kernelyard info --verify`, and {hint}",
+        hint=f"no argument changes that; see `kernelyard info --verify`, and {'; or '.join(steps)}",
         place=Place(one.policy.where),
     )
 
@@ -398,10 +402,18 @@ def _hugging_face(source: Hub) -> HuggingFaceHub | None:
 
 
 def _consent(said: object) -> bool | frozenset[str]:
-    """Return what a caller's word comes to. Anything but True and a collection of names is no consent."""
-    if isinstance(said, list | tuple | set | frozenset):
-        return frozenset(name for name in said if isinstance(name, str))
-    return said is True
+    """Return what a caller's word comes to.
+
+    Raises:
+        InputError: It is neither True or False nor a collection of names (KY653).
+    """
+    if said is None or isinstance(said, bool):
+        return said is True
+    if isinstance(said, list | tuple | set | frozenset) and all(isinstance(name, str) for name in said):
+        return frozenset(said)
+    what = f"trust_remote_code is neither True nor a list of names: {said!r}"
+    hint = "pass True, or the kernels and organisations that you trust: ['org/name', 'org2']"
+    raise InputError("KY653", what, hint=hint)
 
 
 def _names(consent: bool | frozenset[str], repo: str) -> bool:  # noqa: FBT001 - one value of two kinds

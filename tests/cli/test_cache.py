@@ -108,6 +108,10 @@ def names(done: subprocess.CompletedProcess[str]) -> list[tuple[str, int, str | 
     return [(one["name"], one["version"], one["variant"]) for one in json.loads(done.stdout)["kernels"]]
 
 
+def listed_revision(done: subprocess.CompletedProcess[str], number: int) -> str:
+    return str(json.loads(done.stdout)["kernels"][number]["revision"])
+
+
 def test_an_empty_store_is_listed(cache: Cache) -> None:
     done = cache("ls")
     assert (done.returncode, done.stdout) == (0, "")
@@ -125,8 +129,8 @@ def test_kernels_are_listed_by_the_names_that_they_were_asked_for(cache: Cache, 
     assert listed["size"] == sum(path.stat().st_size for path in entry(store, "gray", 2).iterdir())
     assert listed["used"].startswith(time.strftime("%Y-", time.gmtime()))
     head, *rows = cache("ls").stdout.splitlines()
-    assert head.split() == ["KERNEL", "VERSION", "VARIANT", "SIZE", "LAST", "USED"]
-    assert [row.split()[:3] for row in rows][1] == ["org/gray", "1", everywhere]
+    assert head.split() == ["KERNEL", "VERSION", "REVISION", "VARIANT", "SIZE", "LAST", "USED"]
+    assert [row.split()[:4] for row in rows][1] == ["org/gray", "1", listed_revision(done, 1)[:12], everywhere]
 
 
 def test_of_what_nothing_is_remembered_the_metadata_tells(cache: Cache, store: Path) -> None:
@@ -205,14 +209,18 @@ def test_gc_removes_what_was_not_used_for_long(cache: Cache, store: Path) -> Non
     age(entry(store, "gray", 1), hours=24 * 31)
     age(entry(store, "blue", 1), hours=24 * 29)
     dry = cache("gc", "--older-than", "30", "--dry-run")
-    assert dry.stdout.startswith("would be removed: 1 entries, 0 leftovers, ")
+    assert dry.stdout.startswith("would be removed: 1 entry, 0 leftovers, ")
     assert cache("verify").stdout == "3 variants are in order\n"
-    assert cache("gc", "--older-than", "30").stdout.startswith("removed: 1 entries")
+    assert cache("gc", "--older-than", "30").stdout.startswith("removed: 1 entry, ")
     assert [one[:2] for one in names(cache("ls", "--json"))] == [("org/blue", 1), ("org/gray", 2)]
 
 
 def test_gc_leaves_what_was_used_a_moment_ago(cache: Cache, store: Path) -> None:
-    assert json.loads(cache("gc", "--older-than", "0", "--json").stdout)["removed"] == []
+    done = json.loads(cache("gc", "--older-than", "0", "--json").stdout)
+    assert (done["removed"], len(done["young"])) == ([], 6)
+    shown = cache("gc", "--max-size", "1B")
+    assert shown.stdout.startswith("removed: 0 entries")
+    assert shown.stderr == "stayed: 6 entries used within the last 2 hours; --grace 0 lets them go\n"
     removed = json.loads(cache("gc", "--older-than", "0", "--grace", "0", "--json").stdout)["removed"]
     assert [one["kind"] for one in removed].count("variants") == 3
     assert list((store / "variants").iterdir()) == []
@@ -303,6 +311,10 @@ def test_an_exported_layer_serves_another_machine_offline(
         assert cache("export", again).returncode == 0
         if archive == ".tar":
             assert again.read_bytes() == target.read_bytes()
+    shown = cache("export", tmp_path / f"shown{archive}", "org/blue")
+    assert re.fullmatch(r".*: 1 variant of 1 kernel, [\d.]+ kB\n", shown.stdout)
+    assert (f"KERNELYARD_LAYERS={tmp_path}" in shown.stderr) is not bool(archive)
+    assert ("unpack it" in shown.stderr) is bool(archive)
     assert [path.name for path in layer.rglob("*") if path.stat().st_mode & 0o022] == []
     assert load_offline(kernelyard, tmp_path, layer, address, "gray") == 0
     assert not (tmp_path / "other" / "variants").exists()

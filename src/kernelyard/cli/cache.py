@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kernelyard.cli.output import emit_json, print_table, size_text
+from kernelyard.cli.output import counted, emit_json, print_table, size_text
 
 if TYPE_CHECKING:
     from kernelyard.store import Entry, Store
@@ -65,6 +65,7 @@ def ls(*, as_json: bool) -> None:
                         "version": one.version,
                         "variant": one.variant or None,
                         "revision": one.revision or None,
+                        "release": one.release,
                         "size": one.size,
                         "used": _time(one.used),
                         "path": str(one.path),
@@ -80,7 +81,8 @@ def ls(*, as_json: bool) -> None:
     rows = [
         (
             one.name,
-            str(one.version if one.version is not None else "-"),
+            one.release or str(one.version if one.version is not None else "-"),
+            one.revision[:12] or "-",
             one.variant or "-",
             size_text(one.size),
             _time(one.used)[:10],
@@ -88,14 +90,15 @@ def ls(*, as_json: bool) -> None:
         )
         for one in kernels
     ]
-    head = ("KERNEL", "VERSION", "VARIANT", "SIZE", "LAST USED", *(["WHERE"] if shown_layers else []))
+    head = ("KERNEL", "VERSION", "REVISION", "VARIANT", "SIZE", "LAST USED", *(["WHERE"] if shown_layers else []))
     print_table(rows, head=head)
     for layer in store.layers:
         if not layer.is_dir():
             click.echo(f"there is no layer {layer}", err=True)
-    rest = "".join(f"; {counts[kind]} {kind}, {size_text(size)}" for kind, size in sorted(others.items()))
+    rest = "".join(f"; {kind}: {counts[kind]}, {size_text(size)}" for kind, size in sorted(others.items()))
     own = [one for one in kernels if one.layer is None]
-    click.echo(f"{store.root}: {len(own)} variants, {size_text(sum(one.size for one in own))}{rest}", err=True)
+    said = f"{counted(len(own), 'variant')}, {size_text(sum(one.size for one in own))}"
+    click.echo(f"{store.root}: {said}{rest}", err=True)
 
 
 @command.command("verify")
@@ -111,14 +114,16 @@ def verify(*, as_json: bool) -> int:
     else:
         for finding in found:
             click.echo(finding)
-        click.echo(f"{len(found)} findings" if found else f"{len(stored_kernels(store))} variants are in order")
+        whole = len(stored_kernels(store))
+        in_order = f"{counted(whole, 'variant')} {'is' if whole == 1 else 'are'} in order"
+        click.echo(counted(len(found), "finding") if found else in_order)
         if found:
             click.echo("delete the folders of these variants; they are fetched again when they are needed", err=True)
     return _VERIFICATION_FAILED if found else 0
 
 
 @command.command("gc")
-@click.option("--older-than", type=_Span("days"), help="Remove what has not been used for so many days.")
+@click.option("--older-than", type=_Span("days"), help="Remove what was not used for so many days.")
 @click.option("--max-size", type=_size, metavar="SIZE", help="Then what was used least recently: 500MB, 20G.")
 @click.option(
     "--keep-locked",
@@ -141,7 +146,8 @@ def gc(
 ) -> None:
     """Make room in the store; without a limit, remove only what processes that were killed have left.
 
-    What a process that is alive has loaded stays, on file systems with locks. Layers are never touched.
+    Limits are about all that is in it, kernels and toolchain parts. What a process that is alive has loaded stays, on
+    file systems with locks; what was used within the grace stays everywhere. Layers are never touched.
     """
     from kernelyard.load.stored.cleaning import clean_store
 
@@ -159,6 +165,7 @@ def gc(
             {
                 "removed": [_as_json(one) for one in done.entries],
                 "in-use": [_as_json(one) for one in done.in_use],
+                "young": [_as_json(one) for one in done.young],
                 "leftovers": done.leftovers,
                 "size": done.size,
             }
@@ -167,7 +174,11 @@ def gc(
     for entry in done.in_use:
         click.echo(f"in use: {entry.path}", err=True)
     said = "would be removed" if dry_run else "removed"
-    click.echo(f"{said}: {len(done.entries)} entries, {done.leftovers} leftovers, {size_text(done.size)}")
+    counts = f"{counted(len(done.entries), 'entry', 'entries')}, {counted(done.leftovers, 'leftover')}"
+    click.echo(f"{said}: {counts}, {size_text(done.size)}")
+    if done.young:
+        stayed = f"{counted(len(done.young), 'entry', 'entries')} used within the last {grace:g} hours"
+        click.echo(f"stayed: {stayed}; --grace 0 lets them go", err=True)
 
 
 @command.command("export")
@@ -186,8 +197,12 @@ def export(target: Path, repos: tuple[str, ...], *, as_json: bool) -> None:
         described = {"path": str(done.path), "kernels": list(done.kernels), "variants": done.variants}
         emit_json({**described, "size": done.size})
         return
-    click.echo(f"{done.path}: {done.variants} variants of {len(done.kernels)} kernels, {size_text(done.size)}")
-    click.echo(f"set KERNELYARD_LAYERS={done.path}, or to where it is unpacked, to load from it", err=True)
+    counts = f"{counted(done.variants, 'variant')} of {counted(len(done.kernels), 'kernel')}"
+    click.echo(f"{done.path}: {counts}, {size_text(done.size)}")
+    if done.path.is_dir():
+        click.echo(f"set KERNELYARD_LAYERS={done.path} to load from it", err=True)
+    else:
+        click.echo("unpack it in a folder of its own, and set KERNELYARD_LAYERS to that, to load from it", err=True)
 
 
 def _locked(path: Path) -> list[tuple[str, str]]:

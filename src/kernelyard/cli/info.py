@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kernelyard.cli.evidence import evidence_lines
-from kernelyard.cli.output import emit_json, print_table, size_text
+from kernelyard.cli.output import counted, emit_json, print_table, size_text
 from kernelyard.errors import MissingError
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ def command(
         click.echo()
         for sentence in wrong:
             click.echo(f"wrong: {sentence}")
-        click.echo(f"{len(wrong)} things are wrong" if wrong else "all that is said of it holds")
+        wrongs = f"{counted(len(wrong), 'thing')} {'is' if len(wrong) == 1 else 'are'} wrong"
+        click.echo(wrongs if wrong else "all that is said of it holds")
     return status
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from kernelyard.errors import KernelyardError
 
-__all__ = ["emit_json", "fail", "follow_progress", "print_table", "size_text"]
+__all__ = ["counted", "emit_json", "fail", "follow_progress", "print_table", "size_text"]
 
 
 def emit_json(data: object) -> None:
@@ -30,6 +30,17 @@ def print_table(rows: Sequence[Sequence[str]], *, head: Sequence[str]) -> None:
             for cell, width, right in zip(row, widths, numeric, strict=True)
         ]
         print("  ".join(cells).rstrip())
+
+
+def counted(number: int, one: str, more: str = "") -> str:
+    """Return how many there are as people write it: ``1 variant``, ``2 entries``.
+
+    Args:
+        number: How many.
+        one: What one is called.
+        more: What several are called, where that is not the same with an ``s``.
+    """
+    return f"{number} {one if number == 1 else more or f'{one}s'}"
 
 
 def size_text(size: float) -> str:

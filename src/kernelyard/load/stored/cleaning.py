@@ -30,12 +30,14 @@ class Cleaned:
         leftovers: How many half-made entries, locks and stamps of what is gone.
         size: Bytes of all that.
         in_use: Entries that would have gone, but a process that is alive has loaded them.
+        young: Entries that would have gone, but were used a moment ago.
     """
 
     entries: tuple[Entry, ...]
     leftovers: int
     size: int
     in_use: tuple[Entry, ...]
+    young: tuple[Entry, ...] = ()
 
 
 def clean_store(
@@ -66,10 +68,14 @@ def clean_store(
     left = sum(sizes.values())
     gone: list[Entry] = []
     in_use: list[Entry] = []
+    young: list[Entry] = []
     for entry in entries:
         is_old = older_than_s is not None and now - entry.used >= older_than_s
         is_too_much = most_bytes is not None and left > most_bytes
-        if not (is_old or is_too_much) or (entry.kind, entry.key) in keep or now - entry.used < grace_s:
+        if not (is_old or is_too_much) or (entry.kind, entry.key) in keep:
+            continue
+        if now - entry.used < grace_s:
+            young.append(entry)
             continue
         if not dry_run and not store.remove(entry):
             in_use.append(entry)
@@ -81,7 +87,7 @@ def clean_store(
         for path, _ in over:
             _remove(path)
     freed = sum(sizes[one.path] for one in gone) + sum(size for _, size in over)
-    return Cleaned(tuple(gone), len(over), freed, tuple(in_use))
+    return Cleaned(tuple(gone), len(over), freed, tuple(in_use), tuple(young))
 
 
 def _leftovers(store: Store, now: float) -> Iterator[Path]:

@@ -29,11 +29,13 @@ class Origin:
     Attributes:
         repo: ``org/name``.
         revision: Id of a revision that has it.
+        release: That it is, where it is one.
         entry: The variant, as that revision's index lists it.
     """
 
     repo: str
     revision: str
+    release: str | None
     entry: VariantEntry
 
 
@@ -46,6 +48,7 @@ class Stored:
         version: From its metadata; None where that cannot be read.
         variant: Its name; empty where nothing is remembered of it.
         revision: Id of a revision that has it; empty where nothing is remembered of it.
+        release: That this revision is; None where it is none, or nothing is remembered of it.
         path: Its folder.
         size: Of its files, in bytes.
         used: When it was last used, to the hour, in seconds since 1970; in a layer, when it was made.
@@ -56,6 +59,7 @@ class Stored:
     version: int | None
     variant: str
     revision: str
+    release: str | None
     path: Path
     size: int
     used: float
@@ -110,7 +114,7 @@ def origins(store: Store) -> dict[str, Origin]:
         except (OSError, KernelyardError):
             continue
         for entry in index.variants:
-            found.setdefault(content_key(entry), Origin(repo, revision, entry))
+            found.setdefault(content_key(entry), Origin(repo, revision, index.release, entry))
     return found
 
 
@@ -153,6 +157,7 @@ def _stored(path: Path, used: float, layer: Path | None, origin: Origin | None) 
         version=version,
         variant=origin.entry.name if origin else "",
         revision=origin.revision if origin else "",
+        release=origin.release if origin else None,
         path=path,
         size=size_of(path),
         used=used,

@@ -255,6 +255,63 @@ def test_a_policy_that_cannot_be_read_lets_nothing_be_loaded(
         get_local_kernel(built)
 
 
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b'\xef\xbb\xbf[tool.kernelyard.trust]\ndeny = ["org"]\n', "Invalid statement"),
+        ('[tool.kernelyard.trust]\ndeny = ["org"]\n'.encode("utf-16"), "not UTF-8"),
+        (b'[tool."kernelya\\u0072d".trust]\ndeny = ["org"]\n', "is denied"),
+        (b'"tool"."\\U0000006bernelyard".trust.deny = ["org"]\n', "is denied"),
+    ],
+    ids=["with a byte order mark", "UTF-16", "escapes in the head of a table", "escapes in a key"],
+)
+@pytest.mark.usefixtures("built")
+def test_a_table_that_is_written_in_an_odd_way_is_not_passed_over(
+    project: Path, tmp_path: Path, content: bytes, what: str
+) -> None:
+    (project / "pyproject.toml").write_bytes(content)
+    with pytest.raises((InputError, VerificationError), match=what):
+        get_kernel("org/gray", version=1, hub=tmp_path / "hub")
+
+
+def test_a_policy_that_may_be_there_lets_nothing_be_loaded(
+    built: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "kernelyard.toml").symlink_to("kernelyard.toml")
+    with pytest.raises(InputError, match="cannot be seen: Too many levels of symbolic links") as caught:
+        get_local_kernel(built)
+    assert (caught.value.code, str(caught.value.place)) == ("KY647", str(project / "kernelyard.toml"))
+    (project / "kernelyard.toml").unlink()
+    monkeypatch.setenv("KERNELYARD_POLICY", "~no-such-user-here/policy.toml")
+    with pytest.raises(InputError, match="cannot be found"):
+        get_local_kernel(built)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.parametrize("closed", ["config", "project"])
+@pytest.mark.usefixtures("project")
+def test_in_a_folder_that_is_closed_to_a_user_a_policy_may_be_but_no_project(tmp_path: Path, closed: str) -> None:
+    write(tmp_path / "config" / "kernelyard" / "policy.toml", "")
+    (tmp_path / closed).chmod(0)
+    child = os.fork()
+    if child == 0:
+        try:
+            if os.geteuid() == 0:
+                for folder in (tmp_path, *tmp_path.parents[:2]):
+                    folder.chmod(0o755)
+                os.setuid(65534)
+            policies._script_folder = lambda: None
+            policies.policies()
+            os._exit(0)
+        except InputError as error:
+            os._exit(4 if error.code == "KY647" else 5)
+        finally:
+            os._exit(6)
+    _, status = os.waitpid(child, 0)
+    (tmp_path / closed).chmod(0o700)
+    assert os.waitstatus_to_exitcode(status) == (4 if closed == "config" else 0)
+
+
 def test_files_of_others_are_read_where_they_have_our_table(built: Path, project: Path) -> None:
     # Not TOML; a project that depends on us is not read for that.
     write(project / "pyproject.toml", '[project]\ndependencies = ["kernelyard>=0.1"]\nname = \n')

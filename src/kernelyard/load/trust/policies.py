@@ -6,6 +6,7 @@ They are looked for where a caller cannot choose: from the current folder and fr
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import sys
@@ -33,6 +34,8 @@ _MACHINE = "/etc/kernelyard/policy.toml"
 #: What our table looks like in a file for many: the head of a table, or a key. A dependency on Kernelyard alone is no
 #: reason to read all of it.
 _TABLE = rb"""(?mx)^\s*\[[^]\n]*\bkernelyard\b | ^[^=#\n]*\bkernelyard\b[^=\n]*= | [{,]\s*["']?kernelyard["']?\s*[.=]"""
+#: A key may be written with escapes, and UTF-16 hides all: such files are read, and refused where they have to be.
+_HIDDEN = rb"(?m)^[^#\n]*\\[uU]"
 _HINT = "see its permissions; without knowing what it forbids nothing is loaded"
 
 
@@ -80,11 +83,19 @@ def _places() -> Iterator[tuple[Path, bool]]:
                 yield folder / _PYPROJECT, False
     named = os.environ.get(VARIABLE)
     if named:
-        yield Path(named).expanduser().absolute(), True
+        yield _named(named), True
     own = _configuration()
     if own is not None:
         yield own / _OWN_FILE, False
     yield Path(_MACHINE), False
+
+
+def _named(text: str) -> Path:
+    try:
+        return Path(text).expanduser().absolute()
+    except (OSError, RuntimeError) as error:  # the current folder is gone, or there is no such user
+        what = f"{VARIABLE} names a policy that cannot be found: {error}"
+        raise InputError("KY647", what, hint="name it by its absolute path", place=Place(text)) from None
 
 
 def _configuration() -> Path | None:
@@ -121,19 +132,25 @@ def _upwards(folder: Path) -> Iterator[Path]:
         home = None
     for one in (folder, *folder.parents):
         yield one
-        if one == home or (one / ".git").exists():
+        if one == home or os.path.exists(one / ".git"):  # noqa: PTH110 - False too where one may not look
             return
 
 
 def _read(path: Path, *, named: bool) -> InForce | None:
     try:
         found = path.stat()
-    except OSError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         if named:
             what = f"{VARIABLE} names a policy that cannot be read: {error.strerror or error}"
             hint = "name a file that is there, or unset it"
             raise InputError("KY647", what, hint=hint, place=Place(str(path))) from None
         return None
+    except (OSError, ValueError) as error:
+        if isinstance(error, PermissionError) and not named and path.name in {_SETTINGS_FILE, _PYPROJECT}:
+            # Whoever was started in a folder of somebody else's that is closed to him is in no project there.
+            return None
+        what = f"whether there is a policy cannot be seen: {getattr(error, 'strerror', None) or error}"
+        raise InputError("KY647", what, hint=_HINT, place=Place(str(path))) from None
     policy = _parsed(path, found.st_mtime_ns, found.st_size, found.st_ino, named)
     if policy is None:
         return None
@@ -155,7 +172,7 @@ def _parsed(path: Path, mtime_ns: int, size: int, inode: int, named: bool) -> Po
     try:
         with open_regular(path) as file:
             content = file.read()
-        if shared and not re.search(_TABLE, content):
+        if shared and not _may_have_table(content):
             return None
         text = content.decode("utf-8")
     except OSError as error:
@@ -177,6 +194,13 @@ def _parsed(path: Path, mtime_ns: int, size: int, inode: int, named: bool) -> Po
         hint = "write `[trust]`; docs/formats/settings.md has its keys"
         raise InputError("KY647", "this file has no table `trust`", hint=hint, place=Place(str(path)))
     return policy
+
+
+def _may_have_table(content: bytes) -> bool:
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return True
+    plain = content.removeprefix(codecs.BOM_UTF8)
+    return re.search(_TABLE, plain) is not None or re.search(_HIDDEN, plain) is not None
 
 
 def _read_again(table: dict[str, Any], text: str, path: Path, within: tuple[str, ...]) -> Policy:

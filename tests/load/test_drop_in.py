@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import kernelyard as kernels
-from kernelyard.errors import KernelyardError
+from kernelyard.errors import InputError, KernelyardError
 from kernelyard.hub.folder import FolderHub
 from kernelyard.hub.protocol import Publication
 from kernelyard.hub.static import DirectoryReader, StaticHub
@@ -102,7 +102,21 @@ def test_the_order_of_the_arguments_that_older_releases_took_is_taken(hub: Path)
     assert kernels.has_kernel("org/my-gray", None, 1, "cpu")
     path = kernels.install_kernel("org/my-gray", revision="v1")
     assert kernels.get_local_kernel(path, "cpu") is kernels.get_local_kernel(str(path), backend="cpu")
+    decisions = kernels.get_kernel_variants("org/my-gray", None, 1, "cpu")
+    assert decisions == kernels.get_kernel_variants("org/my-gray", version=1, backend="cpu")
     assert hub.is_dir()
+
+
+def test_what_oldest_releases_took_otherwise_is_refused_with_what_to_write(hub: Path) -> None:
+    path = kernels.install_kernel("org/my-gray", revision="v1", hub=hub)
+    with pytest.raises(InputError, match="Invalid backend 'my_gray'") as caught:
+        kernels.get_local_kernel(path, "my_gray")
+    assert caught.value.code == "KY606"
+    assert "leave out the name of a package" in caught.value.hint
+    install: Any = kernels.install_kernel
+    with pytest.raises(InputError, match="takes the revision by name, and returns a folder: 'v1', True") as caught:
+        install("org/my-gray", "v1", True)  # noqa: FBT003
+    assert (caught.value.code, caught.value.hint) == ("KY505", "write install_kernel('org/my-gray', revision=...)")
 
 
 def test_a_program_for_that_package_runs(tmp_path: Path, hub: Path) -> None:

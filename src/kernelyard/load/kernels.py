@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from kernelyard.errors import InputError
 from kernelyard.formats.variant import BACKENDS
@@ -140,7 +140,8 @@ def get_local_kernel(
         LoadError: The kernel's own code failed; also an ImportError.
     """
     del user_agent
-    terms = _terms(backend, device, check_arch=check_arch)
+    known = f"known are {', '.join(BACKENDS)}; leave out the name of a package, which `kernels` took before 0.14"
+    terms = _terms(backend, device, check_arch=check_arch, known=known)
     return load_from(repo_path, Request("", Wanted(), terms, hub, trust_remote_code))
 
 
@@ -175,10 +176,10 @@ def has_kernel(
 
 def get_kernel_variants(
     repo_id: str | Path,
-    *,
     revision: str | None = None,
     version: int | str | None = None,
     backend: str | None = None,
+    *,
     trust_remote_code: Trust = True,
     check_arch: bool = True,
     device: Device | None = None,
@@ -216,7 +217,7 @@ def get_kernel_variants(
 
 def install_kernel(
     repo_id: str,
-    *,
+    *older: NoReturn,
     revision: str | None = None,
     version: int | str | None = None,
     backend: str | None = None,
@@ -233,6 +234,7 @@ def install_kernel(
 
     Args:
         repo_id: As in :func:`get_kernel`, like all that are not named here.
+        older: Nothing: before 0.14 the package `kernels` took the revision by position, and returned a pair.
         revision: See there.
         version: See there.
         backend: See there.
@@ -253,6 +255,9 @@ def install_kernel(
     """
     from kernelyard.hub.offline import no_requests
 
+    if older:
+        what = f"install_kernel takes the revision by name, and returns a folder: {', '.join(map(repr, older))}"
+        raise InputError("KY505", what, hint=f"write install_kernel({repo_id!r}, revision=...)")
     del user_agent
     terms = replace(_terms(backend, device, check_arch=check_arch), check_requirements=validate_dependencies)
     request = Request(repo_id, Wanted.parse(version, revision), terms, hub, trust_remote_code, refresh)
@@ -262,9 +267,11 @@ def install_kernel(
         return install(request)
 
 
-def _terms(backend: str | None, device: object, *, check_arch: bool) -> Terms:
+def _terms(
+    backend: str | None, device: object, *, check_arch: bool, known: str = f"known are {', '.join(BACKENDS)}"
+) -> Terms:
     if backend is not None and backend not in BACKENDS:
-        raise InputError("KY606", f"Invalid backend {backend!r}", hint=f"known are {', '.join(BACKENDS)}")
+        raise InputError("KY606", f"Invalid backend {backend!r}", hint=known)
     return Terms(backend, device, check_arch)
 
 

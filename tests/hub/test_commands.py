@@ -86,7 +86,7 @@ def test_yank_and_its_undoing_are_told(run: Run) -> None:
 
 
 def test_hub_verify_ends_with_4_where_something_is_wrong(run: Run, root: Path) -> None:
-    assert run("hub", "verify").startswith("in order: 1 kernels, 3 revisions, 5 files, ")
+    assert run("hub", "verify").startswith("in order: 1 kernel, 3 revisions, 5 files, ")
     blob = next(path for path in (root / "blobs").rglob("*") if path.is_file())
     blob.write_bytes(b"")
     report = json.loads(run("hub", "verify", "--json", status=4))
@@ -94,7 +94,7 @@ def test_hub_verify_ends_with_4_where_something_is_wrong(run: Run, root: Path) -
 
 
 def test_hub_verify_takes_a_place_before_kernels(kernelyard: Any, run: Run, root: Path, tmp_path: Path) -> None:
-    whole = "in order: 1 kernels, 3 revisions, "
+    whole = "in order: 1 kernel, 3 revisions, "
     assert run("hub", "verify", root, hub=None).startswith(whole)
     assert run("hub", "verify", root, "org/gray", hub=None).startswith(whole)
     assert run("hub", "verify", f"file://{root}", hub=tmp_path / "nothing").startswith(whole)
@@ -110,7 +110,7 @@ def test_hub_gc_counts_and_removes(run: Run, root: Path) -> None:
     (root / ".aside" / "half").write_bytes(b"1234")
     nothing = "0 revisions, 0 files, 0 half-made files, 0 B"
     assert run("hub", "gc") == f"removed: {nothing}\n"
-    one = "0 revisions, 0 files, 1 half-made files, 4 B"
+    one = "0 revisions, 0 files, 1 half-made file, 4 B"
     assert run("hub", "gc", "--grace", "0", "--dry-run") == f"would be removed: {one}\n"
     assert run("hub", "gc", "--grace", "0") == f"removed: {one}\n"
 

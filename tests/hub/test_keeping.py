@@ -544,11 +544,10 @@ def test_a_roll_back_is_reported(root: Path, publish: Publish, serve: Serve, tmp
     publish(root, 2)
     assert open_hub(address).resolve("org/gray", version=1)
     path.write_bytes(before)
-    with pytest.raises(
-        VerificationError, match=r"an older state of org/gray: 1 entries .* where 2 were seen"
-    ) as caught:
+    with pytest.raises(VerificationError, match=r"an older state of org/gray: 1 entry .* where 2 were seen") as caught:
         open_hub(address).resolve("org/gray", version=1)
     assert (caught.value.code, caught.value.exit_code) == ("KY514", 4)
+    assert f"`kernelyard hub forget org/gray --hub {address}`" in caught.value.hint
     # A whole id vouches for itself, and one's own folder is one's own matter.
     assert open_hub(address).resolve("org/gray", revision=old).id == old
     assert open_hub(root).resolve("org/gray", version=1).id == old

@@ -114,6 +114,17 @@ def test_the_public_part_of_a_key_is_not_taken_for_the_secret(tmp_path: Path) ->
     assert str(tmp_path / "key") in caught.value.hint
 
 
+def test_the_public_part_is_shown_from_either_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    public = new_key(tmp_path / "key")
+    for name in ("key", "key.pub"):
+        command(["hub", "key", "show", str(tmp_path / name)], standalone_mode=False)
+        assert capsys.readouterr().out == f"{public}\n"
+    (tmp_path / "key.pub").write_text("ed25519:short\n")
+    with pytest.raises(InputError, match="what follows is none") as caught:
+        command(["hub", "key", "show", str(tmp_path / "key.pub")], standalone_mode=False)
+    assert caught.value.code == "KY515"
+
+
 def test_half_a_key_is_not_left(tmp_path: Path) -> None:
     (tmp_path / "key.pub").mkdir()
     with pytest.raises(EnvironmentProblemError):

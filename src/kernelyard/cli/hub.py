@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kernelyard.cli.output import emit_json, size_text
+from kernelyard.cli.output import counted, emit_json, size_text
 from kernelyard.errors import InputError
 
 if TYPE_CHECKING:
@@ -56,8 +56,9 @@ def verify(repos: tuple[str, ...], hub: str | None, *, as_json: bool) -> int:
     else:
         for finding in report.findings:
             click.echo(finding)
-        said = f"{len(report.findings)} findings" if report.findings else "in order"
-        counts = f"{len(report.kernels)} kernels, {report.revisions} revisions, {report.files} files"
+        said = counted(len(report.findings), "finding") if report.findings else "in order"
+        kernels, revisions = counted(len(report.kernels), "kernel"), counted(report.revisions, "revision")
+        counts = f"{kernels}, {revisions}, {counted(report.files, 'file')}"
         click.echo(f"{said}: {counts}, {size_text(report.size)}")
     return _VERIFICATION_FAILED if report.findings else 0
 
@@ -83,7 +84,8 @@ def gc(hub: str | None, *, grace: float, superseded: float | None, dry_run: bool
         emit_json({"revisions": done.revisions, "files": done.files, "half-made": done.aside, "size": done.size})
         return
     said = "would be removed" if dry_run else "removed"
-    counts = f"{done.revisions} revisions, {done.files} files, {done.aside} half-made files"
+    counts = f"{counted(done.revisions, 'revision')}, {counted(done.files, 'file')}, "
+    counts += counted(done.aside, "half-made file")
     click.echo(f"{said}: {counts}, {size_text(done.size)}")
 
 
@@ -119,7 +121,7 @@ def mirror(
         )
         return
     for one in done:
-        click.echo(f"{one.repo} {', '.join(one.refs)}: {one.files} files, {size_text(one.size)} copied")
+        click.echo(f"{one.repo} {', '.join(one.refs)}: {counted(one.files, 'file')}, {size_text(one.size)} copied")
 
 
 @command.command("forget")
@@ -171,10 +173,10 @@ def key_rotate(old: Path, new: Path) -> None:
 @key.command("show")
 @click.argument("file", type=click.Path(path_type=Path))
 def key_show(file: Path) -> None:
-    """Print the public part of the key in FILE."""
-    from kernelyard.publish.keys import read_key
+    """Print the public part of the key in FILE, which may be the secret or its FILE.pub."""
+    from kernelyard.publish.keys import public_key
 
-    click.echo(read_key(file).public)
+    click.echo(public_key(file))
 
 
 def _is_place(text: str) -> bool:

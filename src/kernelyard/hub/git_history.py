@@ -114,7 +114,8 @@ class History:
                 raise self._rolled_back(f"{name} is at {now[name][:12]}, which does not follow {id_[:12]}")
 
     def _rolled_back(self, what: str) -> VerificationError:
-        hint = f"ask its owner; if the repository was made anew on purpose, `kernelyard hub forget {self.repo}`"
+        forget = f"kernelyard hub forget {self.repo} --hub {self.place.location}"
+        hint = f"ask its owner; if the repository was made anew on purpose, `{forget}`"
         place = Place(self.place.shown(self.repo))
         return VerificationError(
             "KY514", f"the hub shows an older or another state of {self.repo}: {what}", hint=hint, place=place

@@ -67,13 +67,13 @@ class Memory:
         count, history = self._read(path)
         if count is not None and (len(refs.log) < count or refs.history(count) != history):
             older = len(refs.log) < count
-            said = (
-                f"{len(refs.log)} entries in its log where {count} were seen" if older else "another log than was seen"
-            )
+            entries = f"{len(refs.log)} {'entry' if len(refs.log) == 1 else 'entries'}"
+            said = f"{entries} in its log where {count} were seen" if older else "another log than was seen"
             raise VerificationError(
                 "KY514",
                 f"the hub shows {'an older' if older else 'a rewritten'} state of {refs.kernel}: {said}",
-                hint=f"ask its owner; if the hub was restored or made anew, `kernelyard hub forget {refs.kernel}`",
+                hint=f"ask its owner; if the hub was restored or made anew, "
+                f"`kernelyard hub forget {refs.kernel} --hub {location}`",
                 place=Place(location),
             )
         if count is None or len(refs.log) > count:

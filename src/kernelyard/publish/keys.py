@@ -9,7 +9,7 @@ from kernelyard.errors import EnvironmentProblemError, InputError, Place
 from kernelyard.formats.signature import CODE, PublicKey, SigningKey
 from kernelyard.store import open_regular, writing
 
-__all__ = ["new_key", "read_key", "rotate_key"]
+__all__ = ["new_key", "public_key", "read_key", "rotate_key"]
 
 _LARGEST = 1 << 20
 _PUBLIC = b"ed25519:"
@@ -35,6 +35,22 @@ def rotate_key(old: Path, new: Path) -> PublicKey:
     return _write(new, read_key(old).endorse(SigningKey.new()))
 
 
+def public_key(path: Path) -> PublicKey:
+    """Return the public part of a key, from the file of the secret or from the one beside it.
+
+    Raises:
+        InputError, EnvironmentProblemError: As :func:`read_key` does.
+    """
+    _, text = _read(path)
+    if not text.startswith(_PUBLIC):
+        return read_key(path).public
+    try:
+        return PublicKey.parse(text.decode("ascii"))
+    except ValueError:
+        what = "this is the beginning of a public key, and what follows is none"
+        raise InputError(CODE, what, hint="ask for it once more", place=Place(str(path))) from None
+
+
 def read_key(path: Path) -> SigningKey:
     """Read a key to sign with.
 
@@ -43,13 +59,7 @@ def read_key(path: Path) -> SigningKey:
         EnvironmentProblemError: It cannot be read, or others may read it too (KY515).
     """
     place = Place(str(path))
-    try:
-        with open_regular(path) as file:
-            mode, text = os.fstat(file.fileno()).st_mode, file.read(_LARGEST)
-    except OSError as error:
-        hint = "`kernelyard hub key new FILE` makes one"
-        what = f"the key cannot be read: {error.strerror or error}"
-        raise EnvironmentProblemError(CODE, what, hint=hint, place=place) from error
+    mode, text = _read(path)
     if text.startswith(_PUBLIC):
         hint = f"name the secret, perhaps {path.with_suffix('')}"
         raise InputError(CODE, "this is the public part of a key", hint=hint, place=place)
@@ -57,6 +67,16 @@ def read_key(path: Path) -> SigningKey:
         hint = f"chmod 600 {path}; if others had the time to copy it, `kernelyard hub key rotate`"
         raise EnvironmentProblemError(CODE, "others than its owner may read this key", hint=hint, place=place)
     return SigningKey.from_json(text, path=str(path))
+
+
+def _read(path: Path) -> tuple[int, bytes]:
+    try:
+        with open_regular(path) as file:
+            return os.fstat(file.fileno()).st_mode, file.read(_LARGEST)
+    except OSError as error:
+        hint = "`kernelyard hub key new FILE` makes one"
+        what = f"the key cannot be read: {error.strerror or error}"
+        raise EnvironmentProblemError(CODE, what, hint=hint, place=Place(str(path))) from error
 
 
 def _write(path: Path, key: SigningKey) -> PublicKey:

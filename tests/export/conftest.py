@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import sysconfig
 import venv
 from collections.abc import Callable, Iterator
@@ -34,7 +33,7 @@ class Environment:
         """Run the real pip on it, without any index of the user's."""
         own = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
         done = subprocess.run(
-            [sys.executable, "-m", "pip", "--python", self.python, "--disable-pip-version-check", *arguments],
+            [self.python, "-m", "pip", "--disable-pip-version-check", *arguments],
             env=own | {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_CACHE_DIR": "1", "NO_PROXY": "*"},
             capture_output=True,
             text=True,

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import subprocess
-import sys
 import sysconfig
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +25,7 @@ from kernelyard.hub.static import DirectoryReader, StaticHub
 from kernelyard.toolchain.parts import PartSource
 from tests.conftest import Command
 from tests.export.conftest import Environment
+from tests.installing import uv
 
 pytestmark = [pytest.mark.compile, pytest.mark.network, pytest.mark.slow]
 
@@ -169,12 +169,17 @@ def test_the_same_build_from_a_wheel_and_from_a_hub_is_one_module(
 @pytest.mark.torch
 @pytest.mark.parametrize("first", ["installed", "of the hub"])
 def test_another_build_is_another_module_beside_it(
-    sample: Sample, source: PartSource, environment_of_its_own: Environment, tmp_path: Path, first: str
+    *,
+    built_img2gray: Path,
+    sample: Sample,
+    source: PartSource,
+    environment_of_its_own: Environment,
+    tmp_path: Path,
+    first: str,
 ) -> None:
     pytest.importorskip("torch")
-    project, wheels = sample("img2gray"), tmp_path / "dist"
-    build_project(project, source=source, variants=["*-cpu-*"])
-    environment_of_its_own.pip("install", "--no-index", wheel_of(built(project), wheels).path)
+    project = sample("img2gray")
+    environment_of_its_own.pip("install", "--no-index", wheel_of(built(built_img2gray), tmp_path / "dist").path)
     init = project / "torch-ext" / "img2gray" / "__init__.py"
     init.write_text(init.read_text() + "\nnewer = True\n")
     build_project(project, source=source, variants=["*-cpu-*"])
@@ -242,20 +247,10 @@ def test_pip_refuses_a_wheel_that_is_not_the_one_of_the_index(index: Path, envir
     assert "DO NOT MATCH THE HASHES" in said
 
 
-@pytest.fixture(scope="session")
-def uv(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("uv")
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), "uv"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"uv cannot be installed: {done.stderr[-200:]}")
-    return folder / "bin" / "uv"
-
-
 @pytest.mark.torch
 @pytest.mark.parametrize("way", ["the file", "an index in a folder", "an index over HTTP"])
 def test_uv_installs_it(
-    index: Path, uv: Path, served: Callable[[Path], str], environment_of_its_own: Environment, way: str
+    index: Path, served: Callable[[Path], str], environment_of_its_own: Environment, way: str
 ) -> None:
     pytest.importorskip("torch")
     environment = environment_of_its_own
@@ -267,7 +262,16 @@ def test_uv_installs_it(
         options = ["--index-url", f"{served(index)}/simple/", "img2gray"]
     own = {name: value for name, value in os.environ.items() if not name.startswith(("UV_", "PIP_"))}
     # It does not see the packages of the tests, so that torch would not be there for it.
-    command = [str(uv), "pip", "install", "--no-config", "--no-cache", "--no-deps", "--python", str(environment.python)]
+    command = [
+        str(uv()),
+        "pip",
+        "install",
+        "--no-config",
+        "--no-cache",
+        "--no-deps",
+        "--python",
+        str(environment.python),
+    ]
     done = subprocess.run(
         [*command, *options], env=own | {"NO_PROXY": "*"}, capture_output=True, text=True, check=False, timeout=300
     )

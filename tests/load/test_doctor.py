@@ -126,6 +126,40 @@ def test_a_store_that_leads_nowhere_is_told(tmp_path: Path, monkeypatch: pytest.
     assert any(one.what.startswith("There is no store") for one in found.advice)
 
 
+def test_layers_that_are_none_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "layer.tar").touch()
+    layers = [str(tmp_path / name) for name in ("there", "layer.tar", "typo")]
+    monkeypatch.setenv("KERNELYARD_LAYERS", ":".join(layers))
+    told = [(one.what, one.step) for one in examine().advice if "layer" in one.what and one.serious]
+    assert [what for what, _ in told] == [
+        f"The layer {layers[1]} is a file, from which nothing is loaded.",
+        f"There is no layer {layers[2]}.",
+    ]
+    assert "unpack it" in told[0][1]
+
+
+def test_policies_are_told_with_their_mistakes(kernelyard: Run, tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "kernelyard.toml").write_text('[trust]\ndenny = ["me"]\n')
+    good = tmp_path / "good.toml"
+    good.write_text('[trust]\ndeny = ["me"]\n')
+    env = {"KERNELYARD_POLICY": str(good), "KERNELYARD_HUB": str(tmp_path / "hub"), "HOME": str(tmp_path)}
+    done = kernelyard("doctor", "--json", cwd=tmp_path, env=env)
+    found = json.loads(done.stdout)
+    assert found["policies"] == {str(tmp_path / "kernelyard.toml"): "has mistakes", str(good): "holds"}
+    assert found["hub"] == str(tmp_path / "hub")
+    first = found["advice"][0]
+    assert first["serious"]
+    assert first["what"].startswith("Nothing is loaded before this policy is mended: ")
+    assert "denny" in first["what"]
+    shown = kernelyard("doctor", cwd=tmp_path, env=env).stdout
+    assert f"policy     {good}, which holds" in shown
+    assert "Nothing is missing" not in shown
+    env["KERNELYARD_POLICY"] = str(tmp_path / "none.toml")
+    assert "names a policy that cannot be read" in kernelyard("doctor", cwd=tmp_path, env=env).stdout
+
+
 def test_without_the_extra_for_building_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kernelyard.author.doctor._BUILD", ("no_such_module_anywhere",))
     found = examine()

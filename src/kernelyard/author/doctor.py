@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from kernelyard import __version__
@@ -59,6 +60,8 @@ class Examination:
 
     Attributes:
         system: This machine and Python, with all installed packages.
+        hub: Where kernels come from that are asked for without naming one; None where that is no hub.
+        policies: File of each policy that holds here -> whether it does, or what is wrong with it.
         store: The folder of the store; None where there can be none.
         layers: The read-only stores below it.
         variables: Environment variables that matter and are set -> value; of secrets ``(set)``.
@@ -68,6 +71,8 @@ class Examination:
     """
 
     system: System
+    hub: str | None
+    policies: dict[str, str]
     store: str | None
     layers: tuple[str, ...]
     variables: dict[str, str]
@@ -82,6 +87,8 @@ class Examination:
             "kernelyard": __version__,
             "system": system_to_json(self.system),
             "ptx-isa": str(newest_ptx(self.system.driver)) if self.system.driver is not None else None,
+            "hub": self.hub,
+            "policies": self.policies,
             "store": self.store,
             "layers": list(self.layers),
             "variables": self.variables,
@@ -95,11 +102,15 @@ def examine() -> Examination:
     """Look at this machine. Nothing is changed, and no hub is asked."""
     system = replace(describe_system(), packages=tuple(sorted(installed_packages().items())))
     store, layers, of_store = _store()
+    hub, of_hub = _hub()
+    laws, of_policies = _policies()
     programs = {name: _version_of(name) for name in _PROGRAMS}
     author = dict(_of_author()) if all(find_spec(module) is not None for module in _BUILD) else None
-    advice = (*advise(system), *of_store, *_of_surroundings(programs, author))
+    advice = (*of_policies, *of_hub, *advise(system), *of_store, *_of_surroundings(programs, author))
     return Examination(
         system=system,
+        hub=hub,
+        policies=laws,
         store=store,
         layers=layers,
         variables=_variables(),
@@ -117,12 +128,50 @@ def _store() -> tuple[str | None, tuple[str, ...], tuple[Advice, ...]]:
         troubles = [trouble for root in (store.root, *store.layers) if (trouble := _refused(check_store, root))]
     except KernelyardError as error:
         return None, (), (Advice(f"There is no store: {error.what}.", error.hint),)
-    advice = [Advice(f"{error.what[:1].upper()}{error.what[1:]}.", error.hint) for error in troubles]
+    advice = [_advice(error) for error in troubles]
+    advice += [one for layer in store.layers if (one := _of_layer(layer)) is not None]
     if not _is_writable(store.root):
         advice.append(
             Advice(f"The store in {store.root} cannot be written.", "point KERNELYARD_CACHE to another folder")
         )
     return str(store.root), tuple(map(str, store.layers)), tuple(advice)
+
+
+def _of_layer(layer: Path) -> Advice | None:
+    if layer.is_dir():
+        return None
+    if layer.is_file():
+        what = f"The layer {layer} is a file, from which nothing is loaded."
+        return Advice(what, "unpack it, and name the folder in KERNELYARD_LAYERS")
+    return Advice(f"There is no layer {layer}.", "mend the path in KERNELYARD_LAYERS, or take it out")
+
+
+def _hub() -> tuple[str | None, tuple[Advice, ...]]:
+    from kernelyard.hub import open_hub
+
+    try:
+        return open_hub().location, ()
+    except KernelyardError as error:
+        return None, (_advice(error),)
+
+
+def _policies() -> tuple[dict[str, str], tuple[Advice, ...]]:
+    from kernelyard.load.trust.policies import examined_policies
+
+    found: dict[str, str] = {}
+    advice: list[Advice] = []
+    for path, one in examined_policies():
+        if isinstance(one, KernelyardError):
+            found[str(path)] = "has mistakes"
+            first, _, rest = str(one).partition("\n")
+            advice.append(Advice(f"Nothing is loaded before this policy is mended: {first}", rest.strip()))
+        else:
+            found[str(path)] = "holds" if one.may_consent else "holds, and only forbids: others may write it"
+    return found, tuple(advice)
+
+
+def _advice(error: KernelyardError) -> Advice:
+    return Advice(f"{error.what[:1].upper()}{error.what[1:]}.", error.hint)
 
 
 def _refused(check: Any, root: Any) -> KernelyardError | None:
@@ -151,7 +200,8 @@ def _version_of(program: str) -> str | None:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, check=True, timeout=20)
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.partition("\n")[0].strip()
+    # git says `git version 2.39.5`, and git-lfs `git-lfs/3.4.0 (...)`.
+    return done.stdout.partition("\n")[0].strip().removeprefix(f"{program} version ").removeprefix(f"{program}/")
 
 
 def _of_author() -> Iterator[tuple[str, str]]:
@@ -178,7 +228,7 @@ def _of_surroundings(programs: dict[str, str | None], author: dict[str, str] | N
         offline = offline_variable()
     except KernelyardError as error:
         offline = None
-        yield Advice(f"{error.what}.", error.hint)
+        yield _advice(error)
     if offline is not None:
         yield Advice(f"{offline} forbids to ask any hub.", f"unset {offline} to fetch what is not here", serious=False)
     if programs["git"] is not None and programs["git-lfs"] is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -50,9 +51,13 @@ def _lines(found: Examination) -> Iterator[tuple[str, str]]:
     yield "system", f"{system.platform}{library}, Python {system.python[0]}.{system.python[1]}{threads}"
     yield "torch", _torch(system)
     yield from _gpus(system)
+    yield "hub", found.hub or "none"
+    for path, said in found.policies.items():
+        yield "policy", f"{path}, which {said}"
     yield "store", found.store or "none"
     for layer in found.layers:
-        yield "", f"above {layer}, which is only read"
+        there = "which is only read" if Path(layer).is_dir() else "which is not there"
+        yield "", f"above {layer}, {there}"
     for name, version in found.programs.items():
         yield name, version or "not installed"
     for name, text in (found.author or {}).items():

@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernelyard.errors import InputError, Place
+from kernelyard.errors import InputError, KernelyardError, Place
 from kernelyard.load.trust.known_policies import known_table, remember_table
 from kernelyard.records import record
 from kernelyard.store import open_regular
@@ -24,7 +24,7 @@ from kernelyard.store.permissions import others_may_write, owners
 if TYPE_CHECKING:
     from kernelyard.formats.policy import Policy
 
-__all__ = ["VARIABLE", "InForce", "policies"]
+__all__ = ["VARIABLE", "InForce", "examined_policies", "policies"]
 
 VARIABLE = "KERNELYARD_POLICY"
 _SETTINGS_FILE, _PYPROJECT, _OWN_FILE = "kernelyard.toml", "pyproject.toml", "policy.toml"
@@ -70,6 +70,26 @@ def policies() -> tuple[InForce, ...]:
     """
     found = (_read(path, named=named) for path, named in _places())
     return tuple(one for one in found if one is not None)
+
+
+def examined_policies() -> tuple[tuple[Path, InForce | KernelyardError], ...]:
+    """Return the files that :func:`policies` reads and that have a policy, each with that or with what is wrong.
+
+    Nothing is remembered of them.
+    """
+    found: list[tuple[Path, InForce | KernelyardError]] = []
+    path = Path(os.environ.get(VARIABLE, ""))
+    try:
+        for path, named in _places():
+            try:
+                one: InForce | KernelyardError | None = _read(path, named=named, keep=False)
+            except KernelyardError as error:
+                one = error
+            if one is not None:
+                found.append((path, one))
+    except InputError as error:  # that the variable names a path that is none
+        found.append((path, error))
+    return tuple(found)
 
 
 def _places() -> Iterator[tuple[Path, bool]]:
@@ -136,7 +156,7 @@ def _upwards(folder: Path) -> Iterator[Path]:
             return
 
 
-def _read(path: Path, *, named: bool) -> InForce | None:
+def _read(path: Path, *, named: bool, keep: bool = True) -> InForce | None:
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -151,7 +171,7 @@ def _read(path: Path, *, named: bool) -> InForce | None:
             return None
         what = f"whether there is a policy cannot be seen: {getattr(error, 'strerror', None) or error}"
         raise InputError("KY647", what, hint=_HINT, place=Place(str(path))) from None
-    policy = _parsed(path, found.st_mtime_ns, found.st_size, found.st_ino, named)
+    policy = _parsed(path, found.st_mtime_ns, found.st_size, found.st_ino, named, keep)
     if policy is None:
         return None
     return InForce(policy, path, may_consent=_is_own(path, found))
@@ -166,7 +186,14 @@ def _is_own(path: Path, found: os.stat_result) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _parsed(path: Path, mtime_ns: int, size: int, inode: int, named: bool) -> Policy | None:  # noqa: FBT001 - a key
+def _parsed(  # noqa: PLR0917 - a key
+    path: Path,
+    mtime_ns: int,
+    size: int,
+    inode: int,
+    named: bool,  # noqa: FBT001
+    keep: bool,  # noqa: FBT001
+) -> Policy | None:
     del mtime_ns, size, inode
     shared = path.name == _PYPROJECT and not named
     try:
@@ -189,7 +216,8 @@ def _parsed(path: Path, mtime_ns: int, size: int, inode: int, named: bool) -> Po
         from kernelyard.formats.policy import read_policy
 
         policy = read_policy(text, path=str(path), within=within, settings=shared or path.name == _SETTINGS_FILE)
-        remember_table(path, content, None if policy is None else policy.members)
+        if keep:
+            remember_table(path, content, None if policy is None else policy.members)
     if policy is None and named:
         hint = "write `[trust]`; docs/formats/settings.md has its keys"
         raise InputError("KY647", "this file has no table `trust`", hint=hint, place=Place(str(path)))

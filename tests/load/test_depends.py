@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kernelyard import get_kernel, get_kernel_dep, get_local_kernel, has_kernel, install_kernel
-from kernelyard.errors import InputError, LoadError, MissingError
+from kernelyard.errors import InputError, LoadError, MissingError, VerificationError
 from kernelyard.load import get_loaded_kernels
 from kernelyard.load.importing.depends import DependencyError
 
@@ -109,8 +109,10 @@ def test_whether_there_is_a_kernel_depends_on_those_it_needs(put: Put, tmp_path:
     for call in (has_kernel, install_kernel, get_kernel):
         with pytest.raises(MissingError):
             call("org/lost", version=1)
-    with pytest.raises(MissingError, match="org/other"):
+    with pytest.raises(MissingError, match=r"needed by org/bad \(v1, revision [0-9a-f]{12}\): org/other"):
         get_kernel("org/bad", version=1)
+    with pytest.raises(MissingError, match=r"needed by org/lost \(v1, .*\): there is no kernel org/gone"):
+        get_kernel("org/lost", version=1)
 
 
 def test_a_folder_that_stands_for_a_kernel_is_no_better_than_what_it_needs(
@@ -143,6 +145,20 @@ def test_the_failure_of_one_that_is_needed_is_told(put: Put) -> None:
     with pytest.raises(LoadError, match="no such device") as caught:
         get_kernel("org/top", version=1)
     assert isinstance(caught.value.__cause__, OSError)
+
+
+def test_of_one_that_is_not_trusted_it_is_told_which_kernel_needs_it(put: Put, web_hub: str) -> None:
+    put("base", "")
+    put("middle", "get_kernel_dep('org/base')\n", [on("base")])
+    revision = put("top", "get_kernel_dep('org/middle')\n", [on("middle")])
+    for call in (get_kernel, has_kernel, install_kernel):
+        with pytest.raises(VerificationError) as caught:
+            call("org/top", version=1, hub=web_hub, trust_remote_code=["org/top"])
+        assert caught.value.code == "KY605"
+        start = f"needed by org/top (v1, revision {revision[:12]}): the code of org/middle would come from {web_hub}"
+        assert caught.value.what.startswith(start)
+    with pytest.raises(VerificationError, match=r"^needed by org/middle \(v1, .*\): the code of org/base would"):
+        get_kernel("org/top", version=1, hub=web_hub, trust_remote_code=["org/top", "org/middle"])
 
 
 def test_a_folder_s_kernel_needs_others_too_and_a_folder_can_stand_for_them(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernelyard import VariantAccepted, VariantRejected, get_kernel, get_kernel_variants, has_kernel, install_kernel
-from kernelyard.errors import InputError, MissingError, VerificationError
+from kernelyard.errors import InputError, KernelyardError, MissingError, VerificationError
 from kernelyard.load.overrides import local_override, parse_overrides
 
 MakeVariant = Callable[..., Path]
@@ -134,8 +134,10 @@ def test_a_folder_that_is_not_there_is_told_and_not_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCAL_KERNELS", f"org/gray={tmp_path / 'gone'}")
-    with pytest.raises(FileNotFoundError, match="no such folder"):
+    with pytest.raises(FileNotFoundError, match="which LOCAL_KERNELS names for org/gray") as caught:
         get_kernel("org/gray", version=1)
+    assert isinstance(caught.value, KernelyardError)
+    assert caught.value.hint.endswith("; or unset LOCAL_KERNELS")
     with pytest.raises(FileNotFoundError, match="no such folder"):
         has_kernel("org/gray", version=1)
 

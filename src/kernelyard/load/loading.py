@@ -107,7 +107,12 @@ def folder_for(request: Request) -> Path | None:
     check_local(folder, request.repo)
     _tell_once(f"{request.repo} is taken from {folder}, as {VARIABLE} says", logging.INFO)
     wanted = request.wanted.version
-    found = find_folder(folder)
+    try:
+        found = find_folder(folder)
+    except MissingError as error:
+        error.what = f"{error.what}, which {VARIABLE} names for {request.repo}"
+        error.hint = f"{error.hint}; or unset {VARIABLE}"
+        raise
     versions = sorted({variant.metadata.version for variant in found.variants})
     if wanted is not None and versions and wanted not in versions:
         there = " and ".join(map(str, versions))
@@ -126,22 +131,12 @@ def choices(request: Request, *, or_refused: bool = False) -> Iterator[tuple[Hub
         KernelyardError: What :func:`resolve` raises; a VerificationError where the kernel, or the one that it has
             become, is not trusted; an InputError where that one has moved as well (KY614).
     """
-    source, repo, wanted = open_hub(request.hub), check_repo(request.repo), request.wanted
-    _check_consent(source, repo, request)
-    moved = None if request.refresh else known_redirect(source, repo, wanted, freshness())
-    if moved is None:
-        try:
-            for choice in resolve(source, repo, wanted, request.terms, refresh=request.refresh, or_refused=or_refused):
-                moved = None if _is_pinned(choice.revision, wanted) else redirect_of(source, choice.revision)
-                if moved is not None:
-                    break
-                yield source, choice
-        except (MissingError, EnvironmentProblemError) as error:
-            moved = _moved_instead(source, repo, wanted, error)
-            if moved is None:
-                raise
-    if moved is not None:
-        yield from _follow(request, source, moved, or_refused=or_refused)
+    try:
+        yield from _choices(request, or_refused=or_refused)
+    except KernelyardError as error:
+        if request.chain:
+            error.what = f"needed by {request.chain[-1][1]}: {error.what}"
+        raise
 
 
 def entry_of(source: Hub, found: Revision, verdict: Verdict, terms: Terms) -> VariantEntry:
@@ -179,6 +174,25 @@ def needed_by(source: Hub, found: Revision, verdict: Verdict, request: Request) 
             source.fetch_file(found, entry.name, file, path)
         metadata = file_format.Metadata.from_json(path.read_bytes(), path=place)
     return Metadata.of(metadata, path=place).kernel_depends, chain
+
+
+def _choices(request: Request, *, or_refused: bool) -> Iterator[tuple[Hub, Choice]]:
+    source, repo, wanted = open_hub(request.hub), check_repo(request.repo), request.wanted
+    _check_consent(source, repo, request)
+    moved = None if request.refresh else known_redirect(source, repo, wanted, freshness())
+    if moved is None:
+        try:
+            for choice in resolve(source, repo, wanted, request.terms, refresh=request.refresh, or_refused=or_refused):
+                moved = None if _is_pinned(choice.revision, wanted) else redirect_of(source, choice.revision)
+                if moved is not None:
+                    break
+                yield source, choice
+        except (MissingError, EnvironmentProblemError) as error:
+            moved = _moved_instead(source, repo, wanted, error)
+            if moved is None:
+                raise
+    if moved is not None:
+        yield from _follow(request, source, moved, or_refused=or_refused)
 
 
 def _attempts(request: Request, use: Callable[[Request, Hub, Revision, Verdict], T]) -> Iterator[Attempt[T]]:

@@ -82,11 +82,11 @@ def test_what_is_true_is_usable(name: str, facts: dict[str, Any], system: dict[s
     ("name", "facts", "system", "reason", "cure"),
     [
         ("torch-stable-abi211-cpu-aarch64-linux", {}, {}, "built for aarch64-linux and this is x86_64-linux", "x86_64"),
-        ("torch211-cpu-x86_64-darwin", {}, {}, "built for x86_64-darwin", "publish it for x86_64-linux"),
+        ("torch211-cpu-x86_64-darwin", {}, {}, "built for x86_64-darwin", "built for x86_64-linux"),
         ("torch-stable-abi212-cpu-x86_64-linux", {}, {}, r"needs torch 2\.12 or later and this is 2\.11", "torch 2.12"),
         (STABLE_CPU, {"torch": Version("2.12")}, {}, r"needs torch 2\.12", "torch 2.12"),
-        (STABLE_CPU, {}, {"torch": None}, "no torch is installed", "install torch 2.11"),
-        (STABLE_CPU, {}, {"torch": Torch("2.11.0a0+git12")}, r"this is 2\.11\.0a0\+git12", "install torch 2.11"),
+        (STABLE_CPU, {}, {"torch": None}, "no torch is installed", "install torch 2.11 or later"),
+        (STABLE_CPU, {}, {"torch": Torch("2.11.0a0+git12")}, r"this is 2\.11\.0a0\+git12", "torch 2.11 or later"),
         ("torch210-cxx11-cpu-x86_64-linux", {}, {}, r"torch 2\.10 only and this is torch 2\.11", "torch 2.10"),
         (EXACT_CUDA, {}, {"torch": Torch("2.11.0a0+x.nv26.1", Version("13.0"))}, "not that release", "torch 2.11"),
         ("torch211-cxx98-cpu-x86_64-linux", {}, {}, r"the C\+\+ ABI from before", "install a torch"),
@@ -101,7 +101,7 @@ def test_what_is_true_is_usable(name: str, facts: dict[str, Any], system: dict[s
         (STABLE_CUDA, {}, {"driver": Version("575.5")}, r"driver 580 or later and this is 575\.5", "driver 580"),
         (STABLE_CUDA, {"driver": Version("590.1")}, {}, r"driver 590\.1 or later", "driver 590.1"),
         (STABLE_CUDA, {}, {"gpus": ()}, "no GPU is visible", "CUDA_VISIBLE_DEVICES"),
-        (STABLE_CUDA, {"images": (DeviceImage("sass", "8.0", None),)}, {}, r"code for 8\.0 and", "publish it for 9.0"),
+        (STABLE_CUDA, {"images": (DeviceImage("sass", "8.0", None),)}, {}, r"code for 8\.0 and", "built for 9.0"),
         (STABLE_CUDA, {"images": ()}, {}, "no GPU at all", "9.0"),
         (STABLE_CPU, {"glibc": Version("2.38")}, {}, r"needs glibc 2\.38 or later and this is 2\.36", "newer system"),
         (STABLE_CPU, {"glibc": Version("2.28")}, {"glibc": None}, "another C library", "glibc"),
@@ -112,9 +112,9 @@ def test_what_is_true_is_usable(name: str, facts: dict[str, Any], system: dict[s
         (STABLE_CUDA, {"images": NEW_PTX}, {}, r"PTX 9\.1, which needs the NVIDIA driver 590", "driver 590 or later"),
         (STABLE_CUDA, {"images": FUTURE_PTX}, {}, r"PTX 9\.9, which needs the NVIDIA driver 610", "driver 610"),
         (STABLE_CUDA, {"images": (DeviceImage("sass", "8.0", None),)}, {"gpus": (H200, TURING)},
-         r"none of it runs on GPU 0 \(9\.0\) or GPU 1 \(7\.5\)", "publish it for 9.0 or 7.5"),
+         r"none of it runs on GPU 0 \(9\.0\) or GPU 1 \(7\.5\)", "built for 9.0 or 7.5"),
         (STABLE_CUDA, {"images": (DeviceImage("sass", "7.5", None),)}, {"gpus": (H200, TURING), "gpus_in_order": True},
-         r"none of it runs on GPU 0 \(9\.0\)\.", "publish it for 9.0"),
+         r"none of it runs on GPU 0 \(9\.0\)\.", "built for 9.0"),
         (STABLE_CPU, {"requirements": ("helion",)}, {}, "helion is not installed", "pip install 'helion'"),
         (STABLE_CPU, {"requirements": ("einops>=0.9",)}, {}, r"einops 0\.8\.0 is installed", "pip install"),
         (STABLE_CPU, {"requirements": ("a b c",)}, {}, "not a requirement", "pip install"),
@@ -176,7 +176,7 @@ def test_other_backends_are_usable_where_torch_is_for_them(
         (ROCM_FULL, {}, replace(ROCM_NODE, torch=replace(ROCM, hip="6.3.42131")), "is for ROCm 6.3", "ROCm 6.4"),
         (ROCM_FULL, {}, CPU_NODE, "It is for ROCm and this torch, 2.13.0+cpu, is built without it", "built for ROCm"),
         (ROCM_FULL, {"archs": ("gfx90a", "gfx1100")}, ROCM_NODE, "compiled for gfx90a, gfx1100 and this is gfx942",
-         "publish it for gfx942"),
+         "built for gfx942"),
         (STABLE_CUDA, {}, replace(NODE, torch=ROCM), "is built for ROCm 6.4", "torch built for CUDA 13"),
         ("torch213-xpu20252-x86_64-linux", {}, XPU_NODE, "oneAPI 2025.2 and this torch, 2.13.0+xpu, with", "XPU"),
         ("torch-xpu", {}, CPU_NODE, "It is for XPU", "torch built for XPU"),
@@ -291,12 +291,23 @@ def test_what_surely_runs_goes_before_what_may() -> None:
     assert [verdict.variant for verdict in choose([may, does], NODE)] == [STABLE_CUDA, EXACT_CUDA]
 
 
+def test_capabilities_are_told_by_their_numbers() -> None:
+    images = [DeviceImage("sass", text, None) for text in ("10.0", "12.0a", "7.5", "9.0a", "9.0")]
+    # As an index has them.
+    images += [DeviceImage("ptx", "12.1", Version("9.9")), DeviceImage("ptx", "7.5", Version("9.9"))]
+    old = replace(NODE, gpus=(Gpu(0, "", (6, 1)),))
+    verdict = judge(variant(STABLE_CUDA, images=tuple(images)), old)
+    assert verdict.reason == (
+        "It has code for 7.5, 7.5 (PTX), 9.0, 9.0a, 10.0, 12.0a, 12.1 (PTX) and none of it runs on GPU 0 (6.1)."
+    )
+
+
 def test_a_gpu_of_before_hopper_gets_no_kernel_for_hopper() -> None:
     turing = replace(NODE, gpus=(TURING,))
     verdict = judge(variant(STABLE_CUDA, images=(DeviceImage("sass", "9.0a", None),)), turing)
     assert not verdict.usable
     assert verdict.reason == "It has code for 9.0a and none of it runs on GPU 1 (7.5)."
-    assert verdict.cure == "publish it for 7.5"
+    assert verdict.cure == "it has to be built for 7.5; ask whoever publishes it"
 
 
 def test_a_torch_that_is_cpu_only_is_called_that() -> None:
@@ -424,7 +435,7 @@ def test_the_error_tells_every_reason_and_the_nearest_cure() -> None:
     assert error.code == "KY601"
     for name in names:
         assert re.search(rf"\n  {name} +no  It ", error.what)
-    assert error.hint == "nearest is torch-stable-abi212-cpu-x86_64-linux: install torch 2.12"
+    assert error.hint == "nearest is torch-stable-abi212-cpu-x86_64-linux: install torch 2.12 or later"
     assert "none at all" in none_fits("org/gray", []).what
 
 

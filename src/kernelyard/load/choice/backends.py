@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from kernelyard.formats.facts import DeviceImage, Facts
 from kernelyard.formats.versions import Version
-from kernelyard.load.choice.device_code import driver_for_ptx, images_of, serves, unknown_spellings
-from kernelyard.load.choice.refusal import Refusal
+from kernelyard.load.choice.device_code import by_number, driver_for_ptx, images_of, serves, unknown_spellings
+from kernelyard.load.choice.refusal import Refusal, ask_for
 from kernelyard.load.choice.requirements import lookup_in
 from kernelyard.load.system.description import System
 from kernelyard.load.system.nvml import Gpu
@@ -123,7 +123,7 @@ def _rocm(facts: Facts, system: System) -> Refusal | None:
     if served & {*system.amd_gpus}:
         return None
     here = " or ".join(dict.fromkeys(system.amd_gpus))
-    return Refusal(f"It is compiled for {', '.join(facts.archs)} and this is {here}.", f"publish it for {here}")
+    return Refusal(f"It is compiled for {', '.join(facts.archs)} and this is {here}.", ask_for(here))
 
 
 def _rocm_doubt(facts: Facts) -> str | None:
@@ -227,10 +227,11 @@ def has_device_code(facts: Facts, system: System, device: int | None) -> Refusal
         driver = driver_for_ptx(isa)
         reason = f"What it has for {names} is PTX {isa}, which needs the NVIDIA driver {driver} or later"
         return Refusal(f"{reason} and this is {system.driver}.", f"install the NVIDIA driver {driver} or later")
-    found = ", ".join(f"{image.capability}{' (PTX)' if image.kind == 'ptx' else ''}" for image in images)
+    shown = sorted(images, key=by_number)
+    found = ", ".join(f"{image.capability}{' (PTX)' if image.kind == 'ptx' else ''}" for image in shown)
     wanted = " or ".join(dict.fromkeys(".".join(map(str, gpu.capability)) for gpu in gpus))
     reason = f"It has code for {found or 'no GPU at all'} and none of it runs on {names}."
-    return Refusal(reason, f"publish it for {wanted}")
+    return Refusal(reason, ask_for(wanted))
 
 
 def doubt(facts: Facts, system: System) -> str | None:

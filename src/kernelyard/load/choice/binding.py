@@ -88,10 +88,10 @@ def _torch_floor(floor: Version | None, system: System, facts: Facts) -> Refusal
     if floor is None:
         return None
     if torch is None:
-        return Refusal(f"It needs torch {floor} or later and no torch is installed.", f"install torch {floor}")
+        return Refusal(f"It needs torch {floor} or later and no torch is installed.", f"install torch {floor} or later")
     if torch.reaches(floor) or _is_proven(floor, system, facts):
         return None
-    return Refusal(f"It needs torch {floor} or later and this is {torch.version}.", f"install torch {floor}")
+    return Refusal(f"It needs torch {floor} or later and this is {torch.version}.", f"install torch {floor} or later")
 
 
 def _is_proven(floor: Version, system: System, facts: Facts) -> bool:

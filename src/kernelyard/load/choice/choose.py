@@ -9,6 +9,7 @@ from kernelyard.formats.facts import Facts
 from kernelyard.formats.versions import Version
 from kernelyard.load.choice.backends import DEVICES, version_of
 from kernelyard.load.choice.device import device_number
+from kernelyard.load.choice.refusal import ask_for
 from kernelyard.load.choice.rules import Candidate, Verdict, judge
 from kernelyard.load.system.description import System
 
@@ -48,7 +49,7 @@ def none_fits(what: str, verdicts: Iterable[Verdict]) -> MissingError:
         verdicts: In the order of :func:`choose`.
     """
     refused = tuple(verdicts)
-    hint = nearest_cure(refused) or "build or publish it for this machine"
+    hint = nearest_cure(refused) or ask_for("this machine")
     told = lines(refused) or " none at all"
     return MissingError("KY601", f"{what} has no variant for this machine:{told}", hint=hint)
 

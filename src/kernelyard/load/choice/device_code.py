@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable
 from functools import lru_cache
 
@@ -11,7 +12,7 @@ from kernelyard.formats.facts import DeviceImage, Facts
 from kernelyard.formats.versions import Version
 from kernelyard.load.system.nvml import Gpu
 
-__all__ = ["driver_for_ptx", "images_of", "newest_ptx", "runs_on", "serves", "unknown_spellings"]
+__all__ = ["by_number", "driver_for_ptx", "images_of", "newest_ptx", "runs_on", "serves", "unknown_spellings"]
 
 #: PTX ISA -> the first driver whose compiler reads it. From the table "PTX Release History" of NVIDIA's manual
 #: "Parallel Thread Execution ISA", 9.1; every driver reads what is older than 7.1 and runs any CUDA of today. The later
@@ -83,6 +84,13 @@ def _promised(text: str) -> Iterable[DeviceImage]:
 def unknown_spellings(images: Iterable[DeviceImage]) -> tuple[str, ...]:
     """Return the capabilities among those of device code that nothing is known of, each once."""
     return tuple(dict.fromkeys(image.capability for image in images if _parsed(image.capability) is None))
+
+
+def by_number(image: DeviceImage) -> tuple[int, int, str, str]:
+    """Return what device code is sorted by for people: the number of the capability, what is not understood last."""
+    found = _parsed(image.capability)
+    numbers = (found.major, found.minor) if found is not None else (sys.maxsize, 0)
+    return (*numbers, image.capability, "" if image.kind == "sass" else image.kind)
 
 
 def serves(images: tuple[DeviceImage, ...], gpu: Gpu, driver: Version | None) -> bool:

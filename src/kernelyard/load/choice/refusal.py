@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernelyard.records import record
 
-__all__ = ["Refusal"]
+__all__ = ["Refusal", "ask_for"]
 
 
 @record(frozen=True, slots=True)
@@ -18,3 +18,8 @@ class Refusal:
 
     reason: str
     cure: str = ""
+
+
+def ask_for(machine: str) -> str:
+    """Return the cure where only whoever publishes a kernel can do something: build it for another machine."""
+    return f"it has to be built for {machine}; ask whoever publishes it"

@@ -20,7 +20,7 @@ from kernelyard.load.choice.backends import (
     meant,
 )
 from kernelyard.load.choice.binding import binds, finds_libraries, finds_symbols
-from kernelyard.load.choice.refusal import Refusal
+from kernelyard.load.choice.refusal import Refusal, ask_for
 from kernelyard.load.choice.requirements import lookup_in, marker_environment, unmet
 from kernelyard.load.system.description import System
 from kernelyard.records import record
@@ -131,7 +131,7 @@ def _platform(case: _Case) -> Refusal | None:
     built = f"{facts.cpu or system.cpu}-{facts.os or system.os}"
     if built == system.platform:
         return None
-    return Refusal(f"It is built for {built} and this is {system.platform}.", f"publish it for {system.platform}")
+    return Refusal(f"It is built for {built} and this is {system.platform}.", ask_for(system.platform))
 
 
 def _backend_known(case: _Case) -> Refusal | None:

@@ -70,8 +70,10 @@ def test_an_ambiguous_beginning_is_refused_with_the_candidates(tmp_path: Path, p
     with pytest.raises(InputError, match=r"abcd0.*abcd1") as caught:
         open_hub(root).resolve("org/gray", revision="abcd")
     assert caught.value.code == "KY508"
-    with pytest.raises(MissingError):
-        open_hub(root).resolve("org/gray", revision="abc")
+    for text, is_told in (("abc", True), ("a", True), ("abcde", False), ("no", False)):
+        with pytest.raises(MissingError) as missing:
+            open_hub(root).resolve("org/gray", revision=text)
+        assert missing.value.hint.startswith("the beginning of an id has at least 4 digits; it has branches") is is_told
 
 
 @pytest.mark.parametrize(

@@ -90,10 +90,23 @@ def test_where_no_variant_is_usable_the_nearest_cure_follows(
     target = ("--torch", "2.8", "--cuda", "13.0", "--platform", "x86_64-linux", "--glibc", "2.28")
     done = kernelyard("explain", "org/gray", "--hub", tmp_path / "hub", *target)
     assert done.returncode == 1
-    assert done.stdout.splitlines()[-1] == f"nearest is {OLD}: install torch 2.9"
+    assert done.stdout.splitlines()[-1] == f"nearest is {OLD}: install torch 2.9 or later"
     told = json.loads(kernelyard("explain", "org/gray", "--hub", tmp_path / "hub", *target, "--json").stdout)
-    assert (told["best"], told["cure"]) == (None, f"nearest is {OLD}: install torch 2.9")
+    assert (told["best"], told["cure"]) == (None, f"nearest is {OLD}: install torch 2.9 or later")
     assert [one["usable"] for one in told["variants"]] == [False, False, False]
+
+
+def test_what_was_asked_of_a_machine_stands_in_the_heading(
+    kernelyard: Run, publish_release: Callable[..., str], tmp_path: Path
+) -> None:
+    publish_release("1.0.0", {OLD: {}})
+    explain = ("explain", "org/gray", "--hub", tmp_path / "hub", "--platform", "x86_64-linux", "--torch")
+    for arguments, said in (
+        (("2.13", "--cuda", "13.0"), "torch 2.13 for CUDA 13.0"),
+        (("2.13.0+cu130",), "torch 2.13.0+cu130"),
+        (("2.13",), "torch 2.13"),
+    ):
+        assert kernelyard(*explain, *arguments).stdout.splitlines()[0].endswith(f", on x86_64-linux, {said}")
 
 
 def test_of_gpus_that_differ_each_has_a_verdict(

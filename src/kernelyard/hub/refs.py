@@ -24,6 +24,7 @@ _ID = r"(?a)[0-9a-f]{64}"
 #: Also the id of a commit, on hubs made of git.
 _WHOLE_ID = r"(?a)[0-9a-f]{40}|[0-9a-f]{64}"
 _SHORT = r"(?a)[0-9a-f]{4,63}"
+_TOO_SHORT = r"(?a)[0-9a-f]{1,3}"
 _SHA1 = 40
 #: Branches that are versions. Longer numbers are names as any other: Python itself refuses to read some.
 VERSION_BRANCH = re.compile(r"v(0|[1-9]\d{0,17})", re.ASCII)
@@ -204,7 +205,9 @@ class Refs:
                 "KY508", f"more than one revision of {self.kernel} begins with {text}: {names}", hint="give more of it"
             )
         if not found:
-            raise MissingError("KY501", f"{self.kernel} has no revision {text!r}", hint=self._known())
+            is_too_short = re.fullmatch(_TOO_SHORT, text)
+            hint = "the beginning of an id has at least 4 digits; " if is_too_short else ""
+            raise MissingError("KY501", f"{self.kernel} has no revision {text!r}", hint=hint + self._known())
         return found[0], None
 
     def _known(self) -> str:

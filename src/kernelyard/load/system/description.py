@@ -57,6 +57,11 @@ class Torch:
     xpu: str | None = None
     folder: Path | None = field(default=None, compare=False, repr=False)
 
+    def __str__(self) -> str:
+        """Return the version, and the CUDA or ROCm that it was built for where the version does not tell."""
+        built_for = f"CUDA {self.cuda}" if self.cuda is not None else f"ROCm {self.hip}" if self.hip else ""
+        return f"torch {self.version}{f' for {built_for}' if built_for and '+' not in self.version else ''}"
+
     @property
     def release(self) -> tuple[int, int] | None:
         """Major and minor of a release; None for a nightly, a git build, a vendor's build, a release candidate.
@@ -134,7 +139,7 @@ class System:
             self.platform,
             *(f"{name} {version}" for name, version in library.items() if version is not None),
             python if "python" not in self.unknown else None,
-            f"torch {self.torch.version}" if self.torch is not None else "no torch",
+            str(self.torch) if self.torch is not None else "no torch",
             *map(str, self.gpus),
             *self.amd_gpus,
             driver,

@@ -283,9 +283,12 @@ def _check_denied(in_force: Iterable[InForce], repo: str) -> None:
     for one in in_force:
         pattern = one.policy.denied(repo)
         if pattern is not None:
+            # `org` in the file is read as `org/*`.
+            is_written = pattern in one.policy.members.get("deny", ())
+            written = pattern if is_written else pattern.removesuffix("/*")
             raise VerificationError(
                 "KY640",
-                f"{repo} is denied here by {pattern!r} in `deny`",
+                f"{repo} is denied here by {written!r} in `deny`",
                 hint="no argument changes that; ask whoever wrote the policy",
                 place=Place(one.policy.where),
             )

@@ -68,3 +68,8 @@ def test_a_withdrawn_release_loads_by_its_number_with_a_warning(
     with caplog.at_level(logging.WARNING, "kernelyard.load"):
         assert get_kernel("org/gray", version="1.1.0", hub=tmp_path / "hub").release == "1.1.0"
     assert [record.getMessage().partition("was withdrawn")[2] for record in caplog.records] == [": wrong on odd sizes"]
+    # A version is where its branch is, withdrawn or not.
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "kernelyard.load"):
+        assert get_kernel("org/gray", version=1, hub=tmp_path / "hub").release == "1.1.0"
+    assert [record.getMessage().partition("was withdrawn")[2] for record in caplog.records] == [": wrong on odd sizes"]

@@ -96,3 +96,41 @@ def test_a_folder_of_the_user_stands_for_the_kernel(
     broken = kernelyard("get", "org/gray", "--version", "1", env={"LOCAL_KERNELS": "org/gray"})
     assert broken.returncode == 2
     assert "[KY611]" in broken.stderr
+
+
+def test_what_it_does_not_take_is_told_with_what_does(
+    kernelyard: Command, tmp_path: Path, put: Callable[[int], str]
+) -> None:
+    put(1)
+    hub = ("--hub", tmp_path / "hub")
+    own = {"KERNELYARD_CACHE": str(tmp_path / "store")}
+    folder = kernelyard("get", "./build1", *hub, cwd=tmp_path, env=own)
+    assert (folder.returncode, "KY504" in folder.stderr) == (2, True)
+    assert "`kernelyard explain ./build1`" in folder.stderr
+    unsaid = kernelyard("get", "org/gray", *hub, "--json", cwd=tmp_path, env=own)
+    assert unsaid.returncode == 2
+    error = json.loads(unsaid.stdout)["error"]
+    assert (error["code"], error["what"]) == ("KY505", "either --version or --revision must be given")
+    assert "`kernelyard versions org/gray`" in error["hint"]
+
+
+def test_a_folder_that_is_called_like_a_kernel_is_explained(
+    kernelyard: Command, tmp_path: Path, put: Callable[[int], str]
+) -> None:
+    id_ = put(1)
+    (tmp_path / "org").mkdir()
+    (tmp_path / "build1").rename(tmp_path / "org/gray")
+    own = {"KERNELYARD_CACHE": str(tmp_path / "store"), "KERNELYARD_HUB": str(tmp_path / "hub")}
+    here = kernelyard("explain", "org/gray", "--json", cwd=tmp_path, env=own)
+    assert json.loads(here.stdout)["of"] == str(tmp_path / "org/gray")
+    assert "org/gray is a folder here" in here.stderr
+    there = kernelyard("explain", "org/gray", "--version", "1", "--json", cwd=tmp_path, env=own)
+    assert json.loads(there.stdout)["revision"] == id_
+    (tmp_path / "org/gray/torch-universal").rename(tmp_path / "org/gray/odd")
+    (tmp_path / "org/gray/other").mkdir()
+    (tmp_path / "org/gray/other/metadata.json").write_text('{"made-by": "another program"}')
+    odd = kernelyard("explain", "./org/gray", "--json", cwd=tmp_path, env=own)
+    (variant,) = json.loads(odd.stdout)["variants"]
+    assert variant["variant"] == "odd"
+    assert variant["reason"].endswith(f"to take it all the same, name {tmp_path}/org/gray/odd.")
+    assert json.loads(kernelyard("explain", "org/gray/odd", "--json", cwd=tmp_path, env=own).stdout)["best"] == "odd"

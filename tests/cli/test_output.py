@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kernelyard.cli.output import emit_json, fail, print_table, size_text
+from kernelyard.cli.output import counted, emit_json, fail, print_table, size_text
 from kernelyard.errors import InputError, Place
 
 
@@ -42,6 +42,31 @@ def test_an_error_is_what_where_next_step_and_where_more_is_said(capsys: pytest.
         "  did you mean `a`?",
         "  `kernelyard explain KY203` says more",
     ]
+
+
+def test_who_asks_for_json_gets_the_error_as_data(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = InputError("KY203", "unknown key", hint="did you mean `a`?", place=Place("build.toml", 3, 1, "b"))
+    monkeypatch.setattr("kernelyard.cli.output._emitted", [])
+    monkeypatch.setattr("sys.argv", ["kernelyard", "run", ".", "--", "x", "--json"])
+    fail(error)
+    assert capsys.readouterr().out == ""
+    monkeypatch.setattr("sys.argv", ["kernelyard", "explain", "--json", "org/x"])
+    fail(error)
+    captured = capsys.readouterr()
+    told = {"code": "KY203", "what": "unknown key", "hint": "did you mean `a`?", "place": "build.toml:3:1: b"}
+    assert json.loads(captured.out) == {"error": told}
+    assert captured.err.startswith("kernelyard: build.toml:3:1: b: unknown key [KY203]")
+    # After an answer there is no second document.
+    fail(error)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(("number", "said"), [(0, "0 entries"), (1, "1 entry"), (2, "2 entries")])
+def test_things_are_counted_as_people_do(number: int, said: str) -> None:
+    assert counted(number, "entry", "entries") == said
+    assert counted(number, "variant") == f"{number} variant{'' if number == 1 else 's'}"
 
 
 def test_the_code_stands_at_the_end_of_the_first_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,9 +82,20 @@ def _explain(
     if not what or ("/" not in what and not Path(what).is_dir()):
         hint = "`kernelyard explain` lists the codes; a kernel is ORG/NAME, or a folder"
         raise InputError("KY001", f"neither a code nor a kernel: {what!r}", hint=hint)
-    if is_path(what):
+    if is_path(what) or _is_folder(what, where):
         return explain_folder(what, system, backend=backend, device=device)
     return explain_kernel(what, system, backend=backend, device=device, **where)
+
+
+def _is_folder(what: str, where: dict[str, str | None]) -> bool:
+    """Say whether a folder is meant that is called as a kernel is: one with variants, where nothing tells of a hub."""
+    from kernelyard.hub.folder import FolderHub
+
+    if any(where.values()) or not Path(what).is_dir() or FolderHub.find(Path(what).absolute()) is None:
+        return False
+    said = f"{what} is a folder here, and is explained; for the kernel of that name on a hub pass --version or --hub"
+    click.echo(said, err=True)
+    return True
 
 
 def _evidence(explained: Explanation, hub: str | None) -> dict[str, Any] | None:

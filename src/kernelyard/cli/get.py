@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from kernelyard.cli.output import emit_json
+from kernelyard.errors import InputError
 
 __all__ = ["command"]
 
@@ -31,9 +34,19 @@ def command(
     refresh: bool,
     as_json: bool,
 ) -> None:
-    """Fetch a kernel from a hub into the store, verify it, load it, and say which variant that was."""
+    """Fetch a kernel from a hub into the store, verify it, load it, and say which variant that was.
+
+    Which version is meant has to be said: what is loaded runs.
+    """
     from kernelyard.load import get_kernel, get_loaded_kernels
 
+    if not _is_name(repo) and Path(repo).exists():
+        what = f"a folder is not fetched: {repo!r}"
+        hint = f"`kernelyard explain {repo}` says what is in it; in Python, get_local_kernel loads it"
+        raise InputError("KY504", what, hint=hint)
+    if version is None and revision is None:
+        hint = f"pass --version 1, for example; `kernelyard versions {repo}` lists them"
+        raise InputError("KY505", "either --version or --revision must be given", hint=hint)
     module = get_kernel(
         repo,
         version=version,
@@ -64,3 +77,13 @@ def command(
     for name, value in described.items():
         if value:
             click.echo(f"{name:13} {', '.join(value) if isinstance(value, list) else value}")
+
+
+def _is_name(text: str) -> bool:
+    from kernelyard.hub.protocol import check_repo
+
+    try:
+        check_repo(text)
+    except InputError:
+        return False
+    return True

@@ -6,14 +6,20 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
+from itertools import takewhile
 
 from kernelyard.errors import KernelyardError
 
 __all__ = ["counted", "emit_json", "fail", "follow_progress", "print_table", "size_text"]
 
 
+#: Whether an answer was printed as JSON: there is one document on stdout, whatever comes after it.
+_emitted: list[bool] = []
+
+
 def emit_json(data: object) -> None:
     """Print data as JSON."""
+    _emitted.append(True)
     print(json.dumps(data, indent=2, ensure_ascii=False))
 
 
@@ -53,10 +59,17 @@ def size_text(size: float) -> str:
 
 
 def fail(error: KernelyardError) -> None:
-    """Print an error: what, where, the next step, and where its code is explained."""
+    """Print an error: what, where, the next step, and where its code is explained; with ``--json`` as data, too."""
     print(f"kernelyard: {error}", file=sys.stderr)
     codes = sorted({one.code for one in getattr(error, "errors", [error])})
     print(f"  `kernelyard explain {' '.join(codes)}` says more", file=sys.stderr)
+    if "--json" in takewhile(lambda word: word != "--", sys.argv[1:]) and not _emitted:
+        emit_json({"error": _error_json(error)})
+
+
+def _error_json(error: KernelyardError) -> dict[str, object]:
+    place = None if error.place is None else str(error.place)
+    return {"code": error.code, "what": error.what, "hint": error.hint or None, "place": place}
 
 
 def follow_progress() -> None:

@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from types import ModuleType
 
-from kernelyard.errors import MissingError, Place
+from kernelyard.errors import KernelyardError, MissingError, Place
+from kernelyard.formats import metadata as file_format
 from kernelyard.hub.folder import BrokenVariant, FolderHub, FolderVariant
 from kernelyard.load.choice.rules import Verdict
 from kernelyard.load.importing.depends import Chain
@@ -19,7 +20,7 @@ from kernelyard.load.resolve.attempts import Attempt, first_success
 from kernelyard.load.resolve.resolution import Terms, best, check_files
 from kernelyard.load.stored.fetch import check_backends
 from kernelyard.load.stored.verified import verify_folder
-from kernelyard.store import absolute_path
+from kernelyard.store import absolute_path, open_regular
 
 __all__ = ["Needed", "find_folder", "load_folder"]
 
@@ -106,5 +107,18 @@ def _strange(folder: Path) -> Iterator[BrokenVariant]:
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return
     for name in names:
-        if (folder / name / "metadata.json").is_file():
-            yield BrokenVariant(name, "Its name is not one that this version of Kernelyard knows of variants.")
+        if _is_kernel(folder / name / "metadata.json"):
+            what = (
+                "Its name is not one that this version of Kernelyard knows of variants; to take it all the same, name"
+            )
+            yield BrokenVariant(name, f"{what} {folder / name}.")
+
+
+def _is_kernel(file: Path) -> bool:
+    """Say whether a file is there that tells of a variant, as those of many other programs do not."""
+    try:
+        with open_regular(file) as opened:
+            file_format.Metadata.from_json(opened.read(), path=str(file))
+    except (OSError, KernelyardError):
+        return False
+    return True

@@ -168,8 +168,9 @@ def _variant_from_json(name: str, fields: Fields) -> VariantEntry:
 
 def _files_from_json(fields: Fields) -> tuple[FileEntry, ...]:
     files = fields.table("files")
+    found = tuple(_file_from_json(path, files) for path in sorted(files.members))
     _check_layout(files)
-    return tuple(_file_from_json(path, files) for path in sorted(files.members))
+    return found
 
 
 def _check_layout(files: Fields) -> None:

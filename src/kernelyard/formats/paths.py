@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["checked_path"]
+__all__ = ["MOST_PARTS", "checked_path"]
+
+#: How many folders in folders, and the name, a path may have: what walks a folder need not be ready for more.
+MOST_PARTS = 64
 
 #: Bytes of one name: NAME_MAX of the file systems of Linux.
 _LONGEST_NAME = 255
+#: Bytes of a path. Linux takes 4096 (PATH_MAX), of which the folder that it is joined to needs some.
+_LONGEST_PATH = 2048
 
 
 def checked_path(text: str) -> str:
@@ -13,9 +18,11 @@ def checked_path(text: str) -> str:
 
     Raises:
         ValueError: It is empty or absolute, has a part such as ``..``, a character with a meaning of its own, or a
-            name that is longer than file systems allow.
+            name that is longer than file systems allow; or it is too long or has too many parts.
     """
     parts = text.split("/")
+    if len(parts) > MOST_PARTS or len(text.encode("utf-8", "surrogatepass")) > _LONGEST_PATH:
+        raise ValueError(f"a path of more than {MOST_PARTS} parts or {_LONGEST_PATH} bytes: {text[:40]!r}...")
     if not text or any(part in {"", ".", ".."} for part in parts):
         raise ValueError(f"not a relative path inside a variant: {text!r}")
     if any(character in text for character in '\\:\0"<>|?*') or not text.isprintable():

@@ -19,7 +19,18 @@ __all__ = [
     "MissingError",
     "Place",
     "VerificationError",
+    "printable",
 ]
+
+#: How our own messages begin each line but the first. Any other line feed came with a text of somebody else's.
+_NEXT_LINE = "\n  "
+
+
+def printable(text: str) -> str:
+    """Return a text of unknown origin as a terminal can show it: what is no sign to read is spelled out."""
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() or sign == "\t" else ascii(sign)[1:-1] for sign in text)
 
 
 class Place(NamedTuple):
@@ -32,11 +43,13 @@ class Place(NamedTuple):
 
     def __str__(self) -> str:
         position = "".join(f":{number}" for number in (self.line, self.column) if number is not None)
-        return f"{self.path}{position}" + (f": {self.key}" if self.key else "")
+        return printable(f"{self.path}{position}" + (f": {self.key}" if self.key else ""))
 
 
 class KernelyardError(Exception):
     """The base of all errors of Kernelyard.
+
+    Of what a hub, a file or a kernel puts into a message only printable characters come out of it.
 
     Attributes:
         code: The stable code, such as ``KY204``; ``kernelyard explain KY204`` prints its page.
@@ -49,16 +62,17 @@ class KernelyardError(Exception):
     exit_code = 1
 
     def __init__(self, code: str, what: str, *, hint: str = "", place: Place | None = None) -> None:
+        what = _message(what)
         super().__init__(what)
         self.code = code
         self.what = what
-        self.hint = hint
+        self.hint = _message(hint)
         self.place = place
 
     def __str__(self) -> str:
         where = f"{self.place}: " if self.place else ""
-        hint = f"\n  {self.hint}" if self.hint else ""
-        first, newline, rest = self.what.partition("\n")
+        hint = f"{_NEXT_LINE}{_message(self.hint)}" if self.hint else ""
+        first, newline, rest = _message(self.what).partition("\n")
         return f"{where}{first} [{self.code}]{newline}{rest}{hint}"
 
 
@@ -94,3 +108,8 @@ class VerificationError(KernelyardError, ValueError):
     """Bytes are not the ones that were promised, or are not trusted."""
 
     exit_code = 4
+
+
+def _message(text: str) -> str:
+    """Return a text with the lines that our own messages have, and nothing else that a terminal would act upon."""
+    return _NEXT_LINE.join(map(printable, text.split(_NEXT_LINE)))

@@ -15,9 +15,10 @@ from itertools import islice, takewhile
 from kernelyard.binary.elf import DynamicSymbol, Elf, parse_elf
 from kernelyard.binary.fatbin import DeviceCode, parse_device_code
 from kernelyard.binary.image import ELF_MAGIC, BinaryError, Image
+from kernelyard.errors import printable
 from kernelyard.records import record
 
-__all__ = ["Names", "file_difference", "printable"]
+__all__ = ["Names", "file_difference"]
 
 #: Of one kind: more than that are counted.
 _MOST = 5
@@ -68,11 +69,6 @@ def _difference(one: bytes, other: bytes, names: Names) -> Iterable[str]:
 
 def _printable_lines(sentence: str) -> str:
     return "\n".join(map(printable, sentence.split("\n")))
-
-
-def printable(text: str) -> str:
-    """Return a text of unknown origin as a terminal can show it: what is no sign to read is spelled out."""
-    return "".join(sign if sign.isprintable() or sign == "\t" else ascii(sign)[1:-1] for sign in text)
 
 
 def _as_text(content: bytes) -> str | None:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from kernelyard.binary.difference import Names, file_difference, printable
-from kernelyard.errors import EnvironmentProblemError, Place
+from kernelyard.binary.difference import Names, file_difference
+from kernelyard.errors import EnvironmentProblemError, Place, printable
 from kernelyard.formats.metadata import Metadata
 from kernelyard.hub.folder import FolderVariant, list_files
 

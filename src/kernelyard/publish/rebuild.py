@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kernelyard import __version__
-from kernelyard.binary.difference import Names, printable
+from kernelyard.binary.difference import Names
 from kernelyard.build.identity import templates_digest
 from kernelyard.build.project import build_project, refuse_odd_path
 from kernelyard.build.toolchain_lock import LOCK_FILE, read_lock, write_lock
-from kernelyard.errors import EnvironmentProblemError, InputError, MissingError, Place
+from kernelyard.errors import EnvironmentProblemError, InputError, MissingError, Place, printable
 from kernelyard.formats.metadata import Making
 from kernelyard.formats.toolchain_lock import ToolchainLock
 from kernelyard.formats.variant import InvalidVariantName, VariantName

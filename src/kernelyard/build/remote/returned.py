@@ -108,7 +108,7 @@ def worker_failure(answer: Mapping[str, Any], root: Path, part: Part, worker: st
             place=Place(worker),
         )
     found = _ERROR.search(said)
-    text = found["said"] if found else "\n".join(said.splitlines()[-_LINES_SHOWN:])
+    text = found["said"] if found else "\n  ".join(said.splitlines()[-_LINES_SHOWN:])
     code = _CODE.search(text)
     text = text.replace(f"{answer['root']}/{WORK_FOLDER}/", f"{_logs(root, part)}/")
     text = text.replace(str(answer["root"]), shown_path(root))

@@ -13,7 +13,7 @@ from kernelyard.formats.versions import Version
 from kernelyard.store import Store
 from kernelyard.toolchain.cuda_toolkit import CudaToolkit
 from kernelyard.toolchain.headers import TorchHeaders
-from kernelyard.toolchain.parts import PartSource
+from kernelyard.toolchain.parts import PartSource, _amount
 from kernelyard.toolchain.pins import known_cuda, known_torch
 
 if TYPE_CHECKING:
@@ -248,3 +248,16 @@ def test_the_real_parts_are_not_fetched_twice(real_parts: tuple[Store, CudaToolk
     source = PartSource(store)
     assert [source.cuda(Version("13.0")), source.torch_headers(Version("2.11"))] == parts
     assert source.bytes_fetched == 0
+
+
+@pytest.mark.parametrize(
+    ("fetched", "size", "said"),
+    [
+        (100_000, 40_000, "0.1 MB"),
+        (37_600_000, 37_400_000, "37.6 MB"),
+        (1_200_000, 37_400_000, "1.2 of 37.4 MB"),
+        (5, None, "0.0 MB"),
+    ],
+)
+def test_what_was_fetched_is_never_more_than_there_is(fetched: int, size: int | None, said: str) -> None:
+    assert _amount(fetched, size) == said

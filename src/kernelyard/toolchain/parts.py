@@ -281,14 +281,8 @@ class PartSource:
         count = wheel.extract(wanted, folder, strip=strip)
         if not count:
             raise EnvironmentProblemError("KY313", f"{link.filename} has none of the files wanted of it")
-        _logger.info(
-            "%s %s: %d files, %.1f of %.0f MB",
-            project,
-            version,
-            count,
-            (self.bytes_fetched - before) / 1e6,
-            (link.size or 0) / 1e6,
-        )
+        amount = _amount(self.bytes_fetched - before, link.size)
+        _logger.info("%s %s: %d file%s, %s", project, version, count, "" if count == 1 else "s", amount)
         if wheel.trust == "first-use":
             _logger.warning("%s is taken on first use: nothing but the server vouches for what is in it", link.filename)
         return Ingredient(
@@ -331,3 +325,8 @@ def _starting_with(prefixes: tuple[str, ...], others: tuple[str, ...] = ()) -> C
         return name.startswith(prefixes) and not name.startswith(others)
 
     return wanted
+
+
+def _amount(fetched: int, size: int | None) -> str:
+    """Return how much of a file was fetched; what is asked for in ranges may come to more than the whole."""
+    return f"{fetched / 1e6:.1f}{f' of {size / 1e6:.1f}' if size is not None and fetched < size else ''} MB"

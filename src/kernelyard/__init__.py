@@ -6,6 +6,9 @@ Importing the package costs a few milliseconds and imports none of its rooms; ea
 
 from __future__ import annotations
 
+import os
+import sys
+
 # Type checkers take a variable of this name for true. To import it from `typing` costs 30 ms, all the rest below 2 ms.
 TYPE_CHECKING = False
 
@@ -96,10 +99,33 @@ def __getattr__(name: str) -> object:
 
 
 def _is_asked_by_import() -> bool:
-    from sys import _getframe
-
-    return _getframe(2).f_code.co_name == "_handle_fromlist"
+    return sys._getframe(2).f_code.co_name == "_handle_fromlist"  # noqa: SLF001 - as the standard library does
 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+def _forget_unfinished_imports() -> None:
+    """Make it possible to import, in a child that was just forked, what another thread of the parent was importing.
+
+    Whoever imports such a module waits for that thread, which the child does not have, and so for ever. The first call
+    of a program imports most of this package and some modules that it needs: it is taken away, and imported anew.
+    """
+    from _thread import get_ident
+
+    own = get_ident()
+    locks = getattr(sys.modules.get("_frozen_importlib"), "_module_locks", {})
+    for name, reference in list(locks.items()):
+        lock = reference()
+        if lock is None or getattr(lock, "owner", own) == own:
+            continue
+        del locks[name]
+        # It is so until its body has run to its end; after that the module is as good as any.
+        if getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False):
+            del sys.modules[name]
+
+
+# This runs at import because the first name that is asked for is what a fork may come upon.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_unfinished_imports)

@@ -139,3 +139,62 @@ def test_workers_of_a_pool_load_what_their_parent_has_not(make_variant: MakeVari
     command = [sys.executable, str(tmp_path / "program.py"), str(variant)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "[0, 2, 4, 6, 8, 10, 12, 14]\n"
+
+
+FORKS_DURING_AN_IMPORT = """
+import os, signal, sys, threading
+import kernelyard as ky
+where, in_thread = sys.argv[1], sys.argv[2] == "other"
+
+def work():
+    {work}
+
+begun, forked = threading.Event(), threading.Event()
+
+def stop(event, args):
+    if event == "exec" and getattr(args[0], "co_filename", "").endswith(where) and not begun.is_set():
+        begun.set()
+        forked.wait() if in_thread else fork()
+
+def fork():
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        if not in_thread:
+            return
+        work()
+        print("the child is done", flush=True)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    forked.set()
+
+sys.addaudithook(stop)
+if in_thread:
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    assert begun.wait(20)
+    fork()
+    thread.join()
+else:
+    work()
+    print("the child or the parent is done", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "work"),
+    [
+        ("kernelyard/load/loading.py", "assert ky.get_loaded_kernels() == []"),
+        ("packaging/specifiers.py", "from kernelyard.formats.wanted import Wanted; assert Wanted.parse('>=1', None)"),
+    ],
+)
+@pytest.mark.parametrize("thread", ["other", "own"])
+def test_what_a_thread_of_the_parent_was_importing_is_imported_anew_in_the_child(
+    file: str, work: str, thread: str
+) -> None:
+    program = FORKS_DURING_AN_IMPORT.replace("{work}", work)
+    command = [sys.executable, "-W", "ignore", "-c", program, file, thread]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    expected = ["the child is done"] if thread == "other" else ["the child or the parent is done"] * 2
+    assert done.stdout.splitlines() == expected

@@ -28,11 +28,9 @@ def after_fork(action: Callable[[], None]) -> None:
 
 
 def forget_import(name: str) -> None:
-    """Make it possible to import a module that a thread of the parent was importing, and its submodules.
+    """Take away a module that a thread of the parent was importing, and its submodules, also those that are finished.
 
-    What that thread had got to is taken away; and its lock, which nobody is left to release.
+    The locks of those that are not are taken away for every module: see ``kernelyard.__init__``.
     """
-    locks = getattr(sys.modules.get("_frozen_importlib"), "_module_locks", {})
-    for one in [one for one in [*sys.modules, *locks] if one == name or one.startswith(f"{name}.")]:
-        sys.modules.pop(one, None)
-        locks.pop(one, None)
+    for one in [one for one in sys.modules if one == name or one.startswith(f"{name}.")]:
+        del sys.modules[one]

@@ -68,16 +68,16 @@ def get_kernel(  # noqa: PLR0917 - the order of the arguments is that of the `ke
 
     Args:
         repo_id: ``org/name``.
-        revision: A branch, a tag, a revision's id or the beginning of one. Give this or ``version``.
+        revision: A branch, a tag, a revision's id or at least 4 digits that it begins with. Give this or ``version``.
         version: N stands for the newest revision of version N; a text such as ``">=1.1,<1.3"``, ``"~=1.2"`` or
             ``"1.1.2"`` for the newest such release that has a variant for this machine.
         backend: Only a variant for this backend (``cpu``, ``cuda``) will do; None takes the best for this machine.
         user_agent: Taken for the sake of programs that pass it; nothing of it is sent.
-        trust_remote_code: Consent to run what a hub hands out that is not in the user's own file system: True, or the
-            names of kernels.
+        trust_remote_code: Consent to run what a hub hands out that is not in the user's own file system: True, or a
+            list of the kernels (``org/name``) and organisations (``org``) that it is given for.
         check_arch: Whether a variant has to have code for the GPUs; False is for kernels that compile it themselves.
-        device: The GPU that the kernel has to serve: a number, ``cuda:1``, a ``torch.device``. None stands for all
-            visible ones.
+        device: The GPU that the kernel has to serve: a number, ``cuda:1``, a ``torch.device``; one that is visible.
+            None stands for all of them, and for the CPU where there are none.
         hub: A folder or an address; None stands for ``KERNELYARD_HUB``, then the Hugging Face Hub.
         refresh: Ask the hub, whatever is remembered of it.
 

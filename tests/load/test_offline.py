@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -243,3 +244,30 @@ def test_a_variable_that_says_neither_yes_nor_no_is_refused(
     with pytest.raises(OfflineError):
         install_kernel("org/gray", version=2)
     assert gray.requests == []
+
+
+def test_of_a_hub_that_does_not_answer_only_the_first_question_is_waited_for(
+    gray: Hub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("kernelyard.hub.silence._HASTE_S", 0.1)
+    monkeypatch.setattr("kernelyard.hub.silence._silent", {})
+    get_kernel("org/gray", version=1)
+    speaks = threading.Event()
+
+    def wait(handler: Handler) -> None:
+        speaks.wait()
+        handler.error(503)
+
+    gray.troubles.append((".", wait))
+    gray.requests.clear()
+    monkeypatch.setenv("KERNELYARD_FRESHNESS", "0")
+    try:
+        for _ in range(2):
+            new_process(monkeypatch)
+            # Whether its publisher is trusted is asked first, and remembered as well.
+            assert get_kernel("org/gray", version=1).name == "cpu"
+        assert len(gray.requests) == 1
+    finally:
+        speaks.set()
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert "taken is what was there before" in warning

@@ -31,6 +31,7 @@ from kernelyard.errors import (
 from kernelyard.hub import http
 from kernelyard.hub.http import Address, SafeRedirects, authorize, without_password
 from kernelyard.hub.hugging_face_address import DEFAULT_ENDPOINT, endpoint
+from kernelyard.hub.offline import offline_variable
 from kernelyard.hub.pace import paced_opener
 from kernelyard.hub.static import LARGEST_DOCUMENT, Answer
 from kernelyard.hub.transfer import Patience, Transfer, trouble
@@ -206,8 +207,9 @@ class Access:
     @contextmanager
     def _transfer(self, repo: str, url: str, *, fresh: bool) -> Iterator[tuple[Transfer, list[Message]]]:
         if self.settings.offline:
-            what = "the Hugging Face Hub may not be asked: HF_HUB_OFFLINE is set"
-            hint = "unset it, or ask by a revision's whole id for a kernel that has been loaded before"
+            name = offline_variable() or "HF_HUB_OFFLINE"
+            what = f"the Hugging Face Hub may not be asked: {name} is set"
+            hint = "unset it, or ask for what has been loaded before, in the same words"
             raise EnvironmentProblemError("KY532", what, hint=hint, place=Place(url))
         if self.settings.token is not None and not re.fullmatch(_PRINTABLE, self.settings.token):
             what = "your token for the Hugging Face Hub has characters that none has, so that it cannot be sent"

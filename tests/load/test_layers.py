@@ -166,7 +166,7 @@ def test_a_layer_on_a_read_only_overlay_is_stamped_beside_it(
         monkeypatch.setenv("KERNELYARD_OFFLINE", "1")
         monkeypatch.setenv("KERNELYARD_STATE", str(tmp_path / "state"))
         shutil.copytree(layer / "state" / "versions", tmp_path / "state" / "versions")
-        monkeypatch.setattr(stamps, "is_settled", lambda *_: True)
+        monkeypatch.setattr(stamps, "_is_settled", lambda *_: True)
         run(load, version=1)
         monkeypatch.setattr(stamps, "hash_tree", lambda _: pytest.fail("hashed again"))
         run(load, version=1)

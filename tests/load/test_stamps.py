@@ -139,15 +139,47 @@ def test_a_file_that_has_just_been_written_gets_no_stamp(folder: Path, counter: 
     assert counter.times == 2
 
 
-@pytest.mark.parametrize(("age_s", "counts"), [(60, False), (-60, False), (3600, True)])
-def test_times_of_a_file_server_have_to_be_old(
-    folder: Path, counter: Counter, monkeypatch: pytest.MonkeyPatch, age_s: float, *, counts: bool
+@pytest.mark.parametrize("age_s", [60, -3600, 7200])
+def test_files_of_a_server_have_to_have_been_seen_as_they_are_for_a_while_whatever_its_clock_says(
+    folder: Path, counter: Counter, monkeypatch: pytest.MonkeyPatch, age_s: float
 ) -> None:
-    monkeypatch.setattr(stamps, "is_local", lambda _: False)
+    monkeypatch.setattr(stamps, "_kind", lambda _: "nfs4")
     now = time.time_ns()
     monkeypatch.setattr("kernelyard.load.stored.stamps.time.time_ns", lambda: now + int(age_s * 1e9))
-    assert (hashed(folder).seen is not None) is counts
+    clock = time.clock_gettime_ns
+
+    def after(later_s: float) -> object:
+        monkeypatch.setattr(f"{stamps.__name__}.time.clock_gettime_ns", lambda which: clock(which) + int(later_s * 1e9))
+        return hashed(folder).seen
+
+    assert [after(0.0), after(1.0)] == [None, None]
+    (folder / "__init__.py").write_text("x = 1\n")
+    assert [after(2.2), after(3.3)] == [None, None]
+    assert counter.times == 4
+    assert None not in [after(5.0), after(5.0)]
+    assert counter.times == 5
+
+
+def test_files_of_a_server_that_are_days_old_get_a_stamp_at_first_sight(
+    folder: Path, counter: Counter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stamps, "_kind", lambda _: "nfs")
+    now = time.time_ns()
+    monkeypatch.setattr("kernelyard.load.stored.stamps.time.time_ns", lambda: now + 90_000 * 10**9)
+    assert hashed(folder).seen is not None
+    assert hashed(folder).seen is not None
     assert counter.times == 1
+
+
+@pytest.mark.parametrize("kind", ["fuse.sshfs", "vfat", "cifs", ""])
+def test_where_the_time_of_the_last_change_can_be_set_there_are_no_stamps(
+    folder: Path, counter: Counter, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(stamps, "_kind", lambda _: kind)
+    now = time.time_ns()
+    monkeypatch.setattr("kernelyard.load.stored.stamps.time.time_ns", lambda: now + 90_000 * 10**9)
+    assert [hashed(folder).seen for _ in range(2)] == [None, None]
+    assert counter.times == 2
 
 
 def test_the_file_system_of_a_folder_is_told_by_the_table_of_mounts() -> None:
@@ -235,7 +267,7 @@ def test_without_any_place_for_stamps_files_are_read_each_time(
 def test_small_kernels_get_no_stamp(tmp_path: Path, counter: Counter, make_variant: MakeVariant) -> None:
     get_local_kernel(make_variant())
     assert counter.times == 1
-    assert list((tmp_path / "state").rglob("*.json")) == []
+    assert list((tmp_path / "state" / "stamps").rglob("*.json")) == []
 
 
 PROGRAM = """

@@ -142,7 +142,12 @@ def _trouble(error: OSError) -> int:
     """Report something about this machine that no room has foreseen: a folder that is gone, a device that is full."""
     # Output that is still buffered goes nowhere, or Python would complain when it flushes at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if not isinstance(error, BrokenPipeError):  # the reader of our output has gone, as `head` does
+    from kernelyard.store import no_answer
+
+    silence = no_answer(error, Path())
+    if silence is not None:
+        fail(silence)
+    elif not isinstance(error, BrokenPipeError):  # the reader of our output has gone, as `head` does
         where = f"{error.filename}: " if error.filename else ""
         print(f"kernelyard: {where}{error.strerror or error}", file=sys.stderr)
     return _ENVIRONMENT

@@ -21,7 +21,7 @@ from kernelyard.hub.protocol import Hub, Revision, check_repo
 from kernelyard.hub.refs import Refs
 from kernelyard.hub.static import DirectoryReader, copy_verified
 from kernelyard.records import record
-from kernelyard.store import hash_files, open_regular
+from kernelyard.store import hash_files, no_answer, open_regular
 
 __all__ = ["BrokenVariant", "FolderHub", "FolderVariant", "hash_tree", "hash_with", "list_files"]
 
@@ -231,6 +231,9 @@ def _reading(path: Path) -> Iterator[None]:
     except (KernelyardError, FileNotFoundError, NotADirectoryError):
         raise
     except OSError as error:
+        silence = no_answer(error, path)
+        if silence is not None:
+            raise silence from error
         raise EnvironmentProblemError(
             "KY511",
             f"cannot be read: {error.strerror or error}",

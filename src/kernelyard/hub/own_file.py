@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from kernelyard.store import Store, make_folder, open_regular
+from kernelyard.store import Store, make_folder, open_regular, pass_over
 from kernelyard.store.permissions import check_store
 
 __all__ = ["read_in_layers", "read_own", "write_own"]
@@ -41,7 +41,8 @@ def read_in_layers(path: Path, state: Path) -> Iterator[bytes]:
         try:
             with open_regular(layer / "state" / path.relative_to(state)) as file:
                 content = file.read()
-        except OSError:
+        except OSError as error:
+            pass_over(layer, error)
             continue
         check_store(layer)
         yield content

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from kernelyard.store.entries import LAYERED, Entry, Store, own_folder
-from kernelyard.store.files import absolute_path, hash_file, hash_files, make_folder, open_regular, writing
+from kernelyard.store.entries import LAYERED, Entry, Store, own_folder, pass_over
+from kernelyard.store.files import (
+    absolute_path,
+    answering,
+    hash_file,
+    hash_files,
+    look_anew,
+    make_folder,
+    no_answer,
+    open_regular,
+    writing,
+)
 
 __all__ = [
     "LAYERED",
     "Entry",
     "Store",
     "absolute_path",
+    "answering",
     "hash_file",
     "hash_files",
+    "look_anew",
     "make_folder",
+    "no_answer",
     "open_regular",
     "own_folder",
+    "pass_over",
     "writing",
 ]

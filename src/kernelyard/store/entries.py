@@ -7,7 +7,6 @@ the same work twice, so a file system without locks costs time and nothing else.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import shutil
@@ -21,10 +20,10 @@ from pathlib import Path
 
 from kernelyard.errors import EnvironmentProblemError, Place
 from kernelyard.records import record
-from kernelyard.store.files import absolute_path, make_folder, writing
+from kernelyard.store.files import absolute_path, answering, look_anew, make_folder, no_answer, writing
 from kernelyard.store.permissions import check_store
 
-__all__ = ["LAYERED", "Entry", "Store", "own_folder"]
+__all__ = ["LAYERED", "Entry", "Store", "own_folder", "pass_over"]
 
 #: What kernels are loaded from. Read-only layers are looked into for these, and each file of these is on the disk
 #: before the rename is. Toolchain parts are not: their ten thousand files would cost a minute, and they have records.
@@ -34,6 +33,8 @@ _ABANDONED_AFTER_S = 24 * 3600
 _USED_WITHIN_S = 3600
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _logger = logging.getLogger("kernelyard.store")
+#: Layers of which a warning has told that they do not answer.
+_silent: set[Path] = set()
 
 
 @record(frozen=True, slots=True)
@@ -97,11 +98,19 @@ class Store:
         """Return an entry's folder, or None. A folder that is there is whole.
 
         Raises:
-            EnvironmentProblemError: Others can write the store or the layer that has it (KY303).
+            EnvironmentProblemError: Others can write the store or the layer that has it (KY303), or the file system of
+                the store does not answer (KY305). A layer that does not answer is passed over, with a warning.
         """
         for root in self._roots(kind):
             path = root / kind / key
-            found = _entry(path)
+            try:
+                found = _entry(path)
+            except OSError as error:
+                silence = no_answer(error, path)
+                if root is self.root and silence is not None:
+                    raise silence from error
+                pass_over(root, error)
+                continue
             if found is not None:
                 check_store(root)
                 if root is self.root:
@@ -109,21 +118,23 @@ class Store:
                 return path
         return None
 
-    def provide(self, kind: str, key: str, fill: Callable[[Path], None]) -> Path:
+    def provide(self, kind: str, key: str, fill: Callable[[Path], None], *, again: bool = False) -> Path:
         """Return an entry's folder, filling it first where neither the store nor a layer has it.
 
         Args:
             kind: Of the entry: ``variants``, ``toolkits``, ...
             key: Its name among its kind; a content digest, or a text that determines the content.
             fill: Writes the content into the empty folder it is given.
+            again: Fill another one whatever is seen there, and put it there if nothing is: what another machine has
+                removed is seen on a network file system for some time.
 
         Raises:
             EnvironmentProblemError: The store cannot be written, the disk is full (KY301, KY302), or others can write
-                the store (KY303).
+                the store (KY303); its file system does not answer (KY305).
         """
         final = self.path(kind, key)
         with writing(self.root, elsewhere=self.elsewhere):
-            there = self.get(kind, key)
+            there = None if again else self.get(kind, key)
             if there is not None:
                 return there
             check_store(self.root)
@@ -142,8 +153,14 @@ class Store:
 
         from kernelyard.store.locks import alone
 
-        with alone(lock, until=lambda: _entry(final) is not None, waiting=tell):
-            if _entry(final) is None:
+        def is_there() -> bool:
+            with answering(final):
+                return not again and _entry(final) is not None
+
+        with alone(lock, until=is_there, waiting=tell):
+            # Another machine may have put it there.
+            look_anew(final.parent)
+            if not is_there():
                 self._remove_abandoned()
                 self._fill(final, fill, sealed=kind in LAYERED)
         return final
@@ -195,9 +212,10 @@ class Store:
                     _seal(aside, to_disk=sealed)
                 try:
                     aside.rename(final)
-                except OSError as error:
-                    # Without working locks another process may have been faster; its entry is as good as ours.
-                    if error.errno not in {errno.EEXIST, errno.ENOTEMPTY} or not final.is_dir():
+                except OSError:
+                    # Without working locks another process may have been faster; its entry is as good as ours. Not all
+                    # file systems call that ENOTEMPTY: for sshfs it is not permitted.
+                    if _entry(final) is None:
                         raise
         finally:
             shutil.rmtree(aside, ignore_errors=True)
@@ -240,9 +258,18 @@ def _entry(path: Path) -> os.stat_result | None:
     # What a link points to has not been filled by a store, and can change without it.
     try:
         found = path.lstat()
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and no_answer(error, path) is not None:
+            raise
         return None
     return found if stat.S_ISDIR(found.st_mode) else None
+
+
+def pass_over(layer: Path, error: OSError) -> None:
+    """Warn once that a layer is on a file system that does not answer, if that is what the error says."""
+    if layer not in _silent and no_answer(error, layer) is not None:
+        _silent.add(layer)
+        _logger.warning("nothing is taken from the layer %s: %s", layer, error.strerror)
 
 
 def _note_use(path: Path, found: os.stat_result) -> None:
@@ -254,7 +281,10 @@ def _note_use(path: Path, found: os.stat_result) -> None:
 
 def _names(folder: Path) -> list[str]:
     try:
-        return sorted(os.listdir(folder))  # noqa: PTH208 - names are wanted
+        with answering(folder):
+            return sorted(os.listdir(folder))  # noqa: PTH208 - names are wanted
+    except EnvironmentProblemError:
+        raise
     except OSError:
         return []
 

@@ -7,13 +7,23 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 from kernelyard.errors import EnvironmentProblemError, InputError, Place
 
-__all__ = ["absolute_path", "hash_file", "hash_files", "make_folder", "open_regular", "writing"]
+__all__ = [
+    "absolute_path",
+    "answering",
+    "hash_file",
+    "hash_files",
+    "look_anew",
+    "make_folder",
+    "no_answer",
+    "open_regular",
+    "writing",
+]
 
 _CHUNK = 1 << 20
 #: Below so many bytes threads cost more than they save: a processor hashes this in 2 ms, a thread starts in 0.1 ms.
@@ -31,6 +41,23 @@ _UNUSABLE = frozenset(
         errno.ENAMETOOLONG,
     }
 )
+#: A file server that cannot be reached, or does not know any more what it has handed out; or a disk that is broken.
+_NO_ANSWER = frozenset(
+    {
+        errno.EIO,
+        errno.ESTALE,
+        errno.ETIMEDOUT,
+        errno.ENOTCONN,
+        errno.ECONNREFUSED,
+        errno.ECONNRESET,
+        errno.ECONNABORTED,
+        errno.EHOSTUNREACH,
+        errno.ENETUNREACH,
+        errno.ENETDOWN,
+        *(getattr(errno, name) for name in ("EHOSTDOWN", "ESHUTDOWN", "EREMOTEIO") if hasattr(errno, name)),
+    }
+)
+_ELSEWHERE = "point KERNELYARD_CACHE to"
 #: Where permissions are none of the matter: what to do instead.
 _IN_THE_WAY = {
     errno.EEXIST: "move what is there out of the way",
@@ -143,8 +170,51 @@ def _make_one(folder: Path) -> None:
         raise FileExistsError(errno.EEXIST, what, os.fspath(folder)) from None
 
 
+def no_answer(error: OSError, path: Path, *, elsewhere: str = _ELSEWHERE) -> EnvironmentProblemError | None:
+    """Return the error to tell of a file system that does not answer (KY305); None where this is something else.
+
+    Args:
+        error: What it said.
+        path: What was looked at, where the error does not say.
+        elsewhere: As in :func:`writing`.
+    """
+    if error.errno not in _NO_ANSWER:
+        return None
+    return EnvironmentProblemError(
+        "KY305",
+        f"the file system does not answer: {error.strerror}",
+        hint=f"see whether its server can be reached, and try again; or {elsewhere} a disk of this machine",
+        place=Place(os.fspath(error.filename or path)),
+    )
+
+
 @contextmanager
-def writing(path: Path, *, elsewhere: str = "point KERNELYARD_CACHE to") -> Iterator[None]:
+def answering(path: Path) -> Iterator[None]:
+    """Turn the silence of the file system that ``path`` is on into an error that says what to do.
+
+    Raises:
+        EnvironmentProblemError: It does not answer (KY305).
+    """
+    try:
+        yield
+    except OSError as error:
+        silence = no_answer(error, path)
+        if silence is None:
+            raise
+        raise silence from error
+
+
+def look_anew(folder: Path) -> None:
+    """Have a network file system ask its server what is in a folder; for a while it would go on saying what it knew.
+
+    NFS does so when a folder is opened. To sshfs, what it does not know is always a question.
+    """
+    with suppress(OSError):
+        os.close(os.open(folder, os.O_RDONLY))
+
+
+@contextmanager
+def writing(path: Path, *, elsewhere: str = _ELSEWHERE) -> Iterator[None]:
     """Turn a failure to write below ``path`` into an error that says what to do.
 
     Args:
@@ -153,7 +223,7 @@ def writing(path: Path, *, elsewhere: str = "point KERNELYARD_CACHE to") -> Iter
 
     Raises:
         EnvironmentProblemError: The disk is full or takes no file of that size (KY301), or the folder may not be
-            written (KY302).
+            written (KY302); or its file system does not answer (KY305).
     """
     try:
         yield
@@ -174,4 +244,7 @@ def writing(path: Path, *, elsewhere: str = "point KERNELYARD_CACHE to") -> Iter
             raise EnvironmentProblemError(
                 "KY302", f"cannot be written: {error.strerror}", hint=hint, place=place
             ) from error
-        raise
+        silence = no_answer(error, path, elsewhere=elsewhere)
+        if silence is None:
+            raise
+        raise silence from error

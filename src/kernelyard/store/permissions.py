@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from kernelyard.errors import EnvironmentProblemError, Place
-from kernelyard.store.files import absolute_path
+from kernelyard.store.files import absolute_path, answering
 
 __all__ = ["check_store", "is_trusted", "others_may_write", "owners", "unsafe_above"]
 
@@ -25,11 +25,13 @@ def check_store(root: Path) -> None:
         root: The store's folder. Where it does not exist yet, those above it that do are looked at.
 
     Raises:
-        EnvironmentProblemError: Somebody else can (KY303), and ``KERNELYARD_TRUST_STORE`` does not name it.
+        EnvironmentProblemError: Somebody else can (KY303), and ``KERNELYARD_TRUST_STORE`` does not name it; or its file
+            system does not answer (KY305).
     """
     if not hasattr(os, "getuid"):  # pragma: no cover - Windows keeps the folders of a user to themselves
         return
-    found = unsafe_above(root.resolve())
+    with answering(root):
+        found = unsafe_above(root.resolve())
     if found is not None and not is_trusted(root):
         path, why, cure = found
         raise EnvironmentProblemError(

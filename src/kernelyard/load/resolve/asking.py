@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kernelyard.store import make_folder
+from kernelyard.store import look_anew, make_folder
 
 __all__ = ["one_asks"]
 
@@ -42,6 +42,7 @@ def one_asks(path: Path) -> Iterator[None]:
             return
     with alone(lock, until=is_answered, patience_s=_PATIENCE_S):
         pass
+    look_anew(path.parent)  # it may be another machine that has asked
     yield
 
 

@@ -96,7 +96,8 @@ class Remembered:
             within_s: How old an answer may be to be fresh, in seconds.
 
         Raises:
-            EnvironmentProblemError: Others may write the store or the layer that has the index (KY303).
+            EnvironmentProblemError: Others may write the store or the layer that has the index (KY303), or the file
+                system of the store does not answer (KY305).
         """
         parsed = (_parsed(content, self.path, self.repo) for content in _contents(self.path))
         found = [one for one in parsed if one is not None and one.wanted == str(self.wanted)]
@@ -107,13 +108,14 @@ class Remembered:
         try:
             revision = _revision(source, self.repo, answer)
         except (OSError, KernelyardError) as error:
-            if isinstance(error, KernelyardError) and error.code == "KY303":
+            if isinstance(error, KernelyardError) and error.code in {"KY303", "KY305"}:
                 # To say that the hub cannot be reached would hide what is wrong.
                 raise
             # Lost, or of another program: the hub is asked again.
             return None
         age_s = time.time() - answer.asked
-        is_recent = answer.asked != _DOUBTED and 0 <= age_s < within_s
+        # Of another machine with a clock of its own, it may have a time that is yet to come.
+        is_recent = answer.asked != _DOUBTED and abs(age_s) < within_s
         return Recalled(revision, is_fresh=self.wanted.revision == revision.id or is_recent)
 
     def asking(self) -> AbstractContextManager[None]:
@@ -155,7 +157,7 @@ def known_answers(source: Hub, repo: str) -> tuple[tuple[str, Revision], ...]:
         return ()
     folder = _folder(source, repo)
     layers = (layer / "state" / folder.relative_to(_state()) for layer in Store.default().layers)
-    names = sorted({path.name for one in (folder, *layers) for path in one.glob("*.json")})
+    names = sorted({name for one in (folder, *layers) for name in _names(one)})
     parsed = (_parsed(content, folder / name, repo) for name in names for content in _contents(folder / name))
     found: dict[str, Revision] = {}
     for answer in sorted((one for one in parsed if one is not None), key=lambda one: -one.asked):
@@ -164,6 +166,13 @@ def known_answers(source: Hub, repo: str) -> tuple[tuple[str, Revision], ...]:
             if answer.wanted not in found:
                 found[answer.wanted] = _revision(source, repo, answer)
     return tuple(found.items())
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return [path.name for path in folder.glob("*.json")]
+    except OSError:
+        return []  # it is on a file system that does not answer
 
 
 def doubt(source: Hub, repo: str) -> None:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from kernelyard.errors import LoadError, Place, VerificationError
+from kernelyard.errors import EnvironmentProblemError, KernelyardError, LoadError, Place, VerificationError
 from kernelyard.formats.facts import Facts
 from kernelyard.formats.index import Index, VariantEntry
 from kernelyard.formats.metadata import Metadata
@@ -15,9 +15,12 @@ from kernelyard.hub import Hub, Revision
 from kernelyard.hub.folder import FolderHub
 from kernelyard.load.stored.holding import hold
 from kernelyard.load.stored.verified import VerifiedTree, content_key, verify_fetched, vouched_by
-from kernelyard.store import Store
+from kernelyard.store import Store, pass_over
 
 __all__ = ["check_backends", "fetch_variant", "metadata_of"]
+
+#: How often a folder may be removed while it is looked at.
+_TRIES = 3
 
 
 def fetch_variant(source: Hub, found: Revision, entry: VariantEntry, *, store: Store | None = None) -> VerifiedTree:
@@ -37,9 +40,15 @@ def fetch_variant(source: Hub, found: Revision, entry: VariantEntry, *, store: S
     def fill(folder: Path) -> None:
         source.fetch_files(found, entry.name, entry.files, folder)
 
-    by = _vouched(source, entry)
-    path = _provide(store or Store.default(), content_key(entry), fill)
-    return replace(verify_fetched(path, entry), verification=by)
+    by, store, key = _vouched(source, entry), store or Store.default(), content_key(entry)
+    path = _provide(store, key, fill)
+    try:
+        tree = verify_fetched(path, entry)
+    except (FileNotFoundError, EnvironmentProblemError) as error:
+        if not _is_gone(error, path, store):
+            raise
+        tree = verify_fetched(_provide(store, key, fill, again=True), entry)
+    return replace(tree, verification=by)
 
 
 def metadata_of(tree: VerifiedTree, entry: VariantEntry, index: Index) -> Metadata:
@@ -83,13 +92,25 @@ def check_backends(metadata: Metadata, facts: Facts, place: Place) -> None:
         )
 
 
-def _provide(store: Store, key: str, fill: Callable[[Path], None]) -> Path:
+def _provide(store: Store, key: str, fill: Callable[[Path], None], *, again: bool = False) -> Path:
     """Return a variant's folder, which `cache gc` leaves alone for as long as this process lives."""
-    while True:
-        path = store.provide("variants", key, fill)
+    for _ in range(_TRIES):
+        path = store.provide("variants", key, fill, again=again)
         with suppress(FileNotFoundError):  # removed at this very moment
             hold(path)
-            return path
+            break
+    return path
+
+
+def _is_gone(error: OSError, path: Path, store: Store) -> bool:
+    """Return whether a network file system shows a kernel that cannot be had from it any more."""
+    if not isinstance(error, KernelyardError):
+        return True  # another machine has removed it
+    layer = next((layer for layer in store.layers if path.is_relative_to(layer)), None)
+    if error.code != "KY305" or layer is None or not isinstance(error.__cause__, OSError):
+        return False
+    pass_over(layer, error.__cause__)
+    return True
 
 
 def _vouched(source: Hub, entry: VariantEntry) -> str:

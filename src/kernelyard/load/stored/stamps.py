@@ -7,7 +7,8 @@ means that the files are hashed again, and nothing else. What that is worth agai
 
 The times of a file tell of a change only if it came in another tick of the file system's clock than the one before. So
 a stamp is taken only of files that had been as they are for longer than a tick when hashing began; git's index has the
-same rule ("racy git").
+same rule ("racy git"). Where the clock is a server's, that is not read off the times: files have to have been seen as
+they are by this machine, for so long by its own clock.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pathlib import Path
 from kernelyard.errors import KernelyardError
 from kernelyard.hub.folder import hash_tree
 from kernelyard.hub.memory import Memory
-from kernelyard.hub.own_file import write_own
+from kernelyard.hub.own_file import read_own, write_own
 from kernelyard.load.stored.survey import Signature, survey
 from kernelyard.records import record
 from kernelyard.store import make_folder, open_regular
@@ -45,17 +46,34 @@ _WORTH_WAITING = 64 << 20
 _TICK_NS = 50_000_000
 #: Where times are whole seconds: FAT counts in twos.
 _COARSE_NS = 2_100_000_000
-#: How much the clock of a file server may differ from this machine's.
-_FOREIGN_NS = 600_000_000_000
+#: No server's clock is off by as much.
+_OLD_NS = 24 * 3600 * 1_000_000_000
 #: File systems whose times are this machine's.
 _LOCAL = frozenset(
     {
-        *("apfs", "bcachefs", "btrfs", "erofs", "exfat", "ext2", "ext3", "ext4", "f2fs", "iso9660", "jfs", "overlay"),
-        *("ramfs", "rootfs", "squashfs", "tmpfs", "vfat", "xfs", "zfs"),
+        *("apfs", "bcachefs", "btrfs", "erofs", "ext2", "ext3", "ext4", "f2fs", "iso9660", "jfs", "overlay"),
+        *("ramfs", "rootfs", "squashfs", "tmpfs", "xfs", "zfs"),
     }
 )
-#: The same as `statfs` tells them (linux/magic.h): btrfs, ext2 to ext4, f2fs, overlay, squashfs, tmpfs, xfs, zfs.
-_LOCAL_NUMBERS = frozenset({0x9123683E, 0xEF53, 0xF2F52010, 0x794C7630, 0x73717368, 0x01021994, 0x58465342, 0x2FC12FC1})
+#: File systems whose server keeps the time of the last change, and how long a file has to have been seen unchanged:
+#: where one server's clock gives all times, longer than its tick; where each machine's does, as those may differ.
+#: All others get no stamps. Many (sshfs, FAT, what is mounted of a cloud) show the time of the content in the place of
+#: that of the change, and any program can set that one back.
+_SERVED_NS = dict.fromkeys(("nfs", "nfs4", "virtiofs"), _COARSE_NS) | dict.fromkeys(
+    ("beegfs", "ceph", "gfs2", "gpfs", "lustre", "ocfs2"), 600_000_000_000
+)
+#: File systems as `statfs` tells them (linux/magic.h).
+_NUMBERS = {
+    0x9123683E: "btrfs",
+    0xEF53: "ext4",
+    0xF2F52010: "f2fs",
+    0x6969: "nfs",
+    0x794C7630: "overlay",
+    0x73717368: "squashfs",
+    0x01021994: "tmpfs",
+    0x58465342: "xfs",
+    0x2FC12FC1: "zfs",
+}
 
 
 @record(frozen=True, slots=True)
@@ -82,12 +100,12 @@ def hashed(root: Path) -> Hashed:
     size = sum(one[0] for one in seen.values())
     folder = stamp_folder() if size >= _WORTH_A_STAMP else None
     if folder is None:
-        return _read_files(root, seen, settled=is_settled(root, seen, size))
+        return _read_files(root, seen, settled=_is_settled(root, seen, size, None))
     path = folder / f"{sha256(os.fsencode(root)).hexdigest()[:32]}.json"
     digests = _stamped(path, root, seen)
     if digests is not None:
         return Hashed(digests, seen)
-    if not is_settled(root, seen, size):
+    if not _is_settled(root, seen, size, path.with_suffix(".seen")):
         return _read_files(root, seen, settled=False)
     from kernelyard.store.locks import alone
 
@@ -171,17 +189,18 @@ def is_settled(root: Path, seen: Mapping[str, Signature], size: int) -> bool:
     """Return whether the next change of any file would have another time; wait for that where it comes soon.
 
     Args:
-        root: The folder.
+        root: The folder. Where times are not of this machine's clock, the answer is no.
         seen: Of its files.
         size: Of all of them, in bytes; there is no wait for what is read again in less time.
     """
-    youngest = max((changed for _, _, changed, _ in seen.values()), default=0)
+    return is_local(root) and _is_settled_here(seen, size)
+
+
+def _is_settled_here(seen: Mapping[str, Signature], size: int) -> bool:
     is_coarse = any(changed % 1_000_000_000 == 0 for _, _, changed, _ in seen.values())
     tick = _COARSE_NS if is_coarse else _TICK_NS
-    age = time.time_ns() - youngest
-    if age > _FOREIGN_NS:
-        return True
-    if age < 0 or not is_local(root):
+    age = _age_ns(seen)
+    if age < 0:
         return False
     if age <= tick and size >= _WORTH_WAITING and not is_coarse:
         time.sleep((tick - age) / 1e9 + 0.001)
@@ -189,12 +208,55 @@ def is_settled(root: Path, seen: Mapping[str, Signature], size: int) -> bool:
     return age > tick
 
 
+def _is_settled(root: Path, seen: Mapping[str, Signature], size: int, note: Path | None) -> bool:
+    """Return the same as :func:`is_settled`, also for the files of a server, if there is a file to note them in."""
+    kind = _kind(root)
+    if kind in _LOCAL:
+        return _is_settled_here(seen, size)
+    rest_ns = _SERVED_NS.get(kind)
+    if rest_ns is None:
+        return False
+    if _age_ns(seen) > _OLD_NS:
+        return True
+    if note is None:
+        return False
+    left_ns = rest_ns - _seen_for_ns(note, seen)
+    if left_ns > 0 and rest_ns == _COARSE_NS and size >= _WORTH_WAITING:
+        # Many machines have many processes that would all read the files.
+        time.sleep(left_ns / 1e9 + 0.001)
+        return True
+    return left_ns <= 0
+
+
+def _seen_for_ns(note: Path, seen: Mapping[str, Signature]) -> int:
+    """Return for how long this machine has seen files as they are, by its own clock; what is new to it is noted."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    now = time.clock_gettime_ns(clock)
+    state = sha256(json.dumps(sorted(seen.items())).encode()).hexdigest()
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        noted = json.loads(read_own(note) or b"")
+        if noted["state"] == state:
+            return max(0, now - int(noted["since"]))
+    with suppress(OSError):
+        write_own(note, json.dumps({"state": state, "since": now}).encode())
+    return 0
+
+
+def _age_ns(seen: Mapping[str, Signature]) -> int:
+    return time.time_ns() - max((changed for _, _, changed, _ in seen.values()), default=0)
+
+
 def is_local(root: Path) -> bool:
     """Return whether the times of a folder's files are of this machine's clock, going by the table of mounts."""
+    return _kind(root) in _LOCAL
+
+
+def _kind(root: Path) -> str:
+    """Return the name of the file system that a folder is on; nothing where it is not known."""
     try:
         lines = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape").splitlines()
     except OSError:
-        return False
+        return ""
     best, kind = -1, ""
     for line in lines:
         before, _, after = line.partition(" - ")
@@ -203,7 +265,7 @@ def is_local(root: Path) -> bool:
         if root.is_relative_to(point) and len(point) >= best:
             best, kind = len(point), after.split(" ")[0]
     # After a chroot the file system that its root is on is in no table.
-    return kind in _LOCAL if kind else _kind_number(root) in _LOCAL_NUMBERS
+    return kind or _NUMBERS.get(_kind_number(root) or 0, "")
 
 
 def _kind_number(root: Path) -> int | None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from kernelyard.errors import EnvironmentProblemError, Place, VerificationError
+from kernelyard.errors import EnvironmentProblemError, KernelyardError, Place, VerificationError
 from kernelyard.formats.digest import UNHASHED, tree_digest
 from kernelyard.formats.index import VariantEntry
 from kernelyard.formats.metadata import Metadata
@@ -17,7 +17,7 @@ from kernelyard.load.stored.holding import hold
 from kernelyard.load.stored.stamps import hashed
 from kernelyard.load.stored.survey import Signature, signature, survey, unsafe
 from kernelyard.records import record
-from kernelyard.store import hash_file, open_regular
+from kernelyard.store import hash_file, no_answer, open_regular
 from kernelyard.store.permissions import is_trusted
 
 __all__ = ["VerifiedTree", "content_key", "verify_fetched", "verify_folder", "vouched_by"]
@@ -54,12 +54,13 @@ class VerifiedTree:
 
         Raises:
             VerificationError: They are not those that were verified (KY602).
+            EnvironmentProblemError: The file system does not answer (KY305).
         """
         try:
             with open_regular(self.root / path) as file:
                 content = file.read()
         except OSError as error:
-            raise self._differs(path, f"cannot be read any more: {error.strerror or error}") from error
+            raise self._unreadable(path, error) from error
         if sha256(content).hexdigest() != self.files[path]:
             raise self._differs(path, "has changed since it was verified")
         return content
@@ -69,6 +70,7 @@ class VerifiedTree:
 
         Raises:
             VerificationError: Its bytes are not those that were verified (KY602).
+            EnvironmentProblemError: The file system does not answer (KY305).
         """
         file = self.root / path
         try:
@@ -76,7 +78,7 @@ class VerifiedTree:
                 return file
             found = hash_file(file)
         except OSError as error:
-            raise self._differs(path, f"cannot be read any more: {error.strerror or error}") from error
+            raise self._unreadable(path, error) from error
         if found != self.files[path]:
             raise self._differs(path, "has changed since it was verified")
         return file
@@ -102,6 +104,10 @@ class VerifiedTree:
             return False
         with open_regular(self.root / path) as file:
             return signature(os.fstat(file.fileno())) == self.seen[path]
+
+    def _unreadable(self, path: str, error: OSError) -> KernelyardError:
+        silence = no_answer(error, self.root / path)
+        return silence or self._differs(path, f"cannot be read any more: {error.strerror or error}")
 
     def _differs(self, path: str, what: str) -> VerificationError:
         return _error(self.root, path, what, self.way_out)

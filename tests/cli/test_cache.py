@@ -371,3 +371,32 @@ def test_the_commands_of_the_page_do_what_it_says(
     with tarfile.open(tmp_path / "kernels.tar") as archive:
         assert any(name.startswith("variants/") for name in archive.getnames())
     assert store.is_dir()
+
+
+def test_what_came_from_a_hub_in_a_folder_has_its_name(
+    cache: Cache, kernelyard: Command, tmp_path: Path, place: Path, made: Path
+) -> None:
+    assert made.is_dir()
+    env = {"KERNELYARD_CACHE": str(tmp_path / "store"), "KERNELYARD_HUB": str(place / "hub")}
+    assert kernelyard("get", "org/gray", "--version", "2", env=env).returncode == 0
+    assert names(cache("ls", "--json")) == [("org/gray", 2, "torch-universal")]
+    layer = tmp_path / "layer"
+    assert json.loads(cache("export", layer, "org/gray", "--json").stdout)["kernels"] == ["org/gray"]
+    # Elsewhere the hub itself is read, as it is now, and the files come from the layer.
+    env |= {"KERNELYARD_CACHE": str(tmp_path / "other"), "KERNELYARD_LAYERS": str(layer)}
+    done = kernelyard("get", "org/gray", "--version", "2", "--json", env=env)
+    assert json.loads(done.stdout)["path"].startswith(str(layer))
+    assert not (tmp_path / "other/variants").exists()
+
+
+@pytest.mark.usefixtures("store")
+def test_a_layer_that_is_none_is_told_once(kernelyard: Command, tmp_path: Path, address: str) -> None:
+    (tmp_path / "layer.tar").touch()
+    layers = os.pathsep.join([str(tmp_path / "layer.tar"), str(tmp_path / "typo")])
+    env = {"KERNELYARD_CACHE": str(tmp_path / "store"), "KERNELYARD_LAYERS": layers, "KERNELYARD_HUB": address}
+    done = kernelyard("get", "org/gray", "--version", "1", "--trust-remote-code", env=env)
+    assert done.returncode == 0
+    assert done.stderr.splitlines() == [
+        f"nothing is taken from the layer {tmp_path}/layer.tar: it is a file, and has to be unpacked",
+        f"there is no layer {tmp_path}/typo, which KERNELYARD_LAYERS names",
+    ]

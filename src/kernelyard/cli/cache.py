@@ -92,9 +92,6 @@ def ls(*, as_json: bool) -> None:
     ]
     head = ("KERNEL", "VERSION", "REVISION", "VARIANT", "SIZE", "LAST USED", *(["WHERE"] if shown_layers else []))
     print_table(rows, head=head)
-    for layer in store.layers:
-        if not layer.is_dir():
-            click.echo(f"there is no layer {layer}", err=True)
     rest = "".join(f"; {kind}: {counts[kind]}, {size_text(size)}" for kind, size in sorted(others.items()))
     own = [one for one in kernels if one.layer is None]
     said = f"{counted(len(own), 'variant')}, {size_text(sum(one.size for one in own))}"

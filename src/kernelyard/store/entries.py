@@ -35,6 +35,8 @@ _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _logger = logging.getLogger("kernelyard.store")
 #: Layers of which a warning has told that they do not answer.
 _silent: set[Path] = set()
+#: Layers that were looked at, whether they are there.
+_looked_at: set[Path] = set()
 
 
 @record(frozen=True, slots=True)
@@ -83,6 +85,8 @@ class Store:
         layers = tuple(
             absolute_path(one, code="KY302") for one in os.environ.get("KERNELYARD_LAYERS", "").split(os.pathsep) if one
         )
+        for layer in layers:
+            _look_at(layer)
         configured = os.environ.get("KERNELYARD_CACHE")
         if configured:
             return cls(absolute_path(configured, code="KY302"), layers)
@@ -252,6 +256,18 @@ def own_folder(of_user: Callable[..., Path]) -> Path:
         return Path(os.devnull) / "kernelyard"
     hint = "set HOME, or point KERNELYARD_CACHE to a folder of your own"
     raise EnvironmentProblemError("KY302", "there is no home directory to keep the store in", hint=hint)
+
+
+def _look_at(layer: Path) -> None:
+    """Warn, once in a process, of a layer from which nothing can be loaded: a slip would cost a fetch, and no word."""
+    if layer in _looked_at:
+        return
+    _looked_at.add(layer)
+    with suppress(OSError):  # what does not answer is told of when it is looked into
+        if layer.is_file():
+            _logger.warning("nothing is taken from the layer %s: it is a file, and has to be unpacked", layer)
+        elif not layer.exists():
+            _logger.warning("there is no layer %s, which KERNELYARD_LAYERS names", layer)
 
 
 def _entry(path: Path) -> os.stat_result | None:

@@ -39,6 +39,8 @@ def fetch_variant(source: Hub, found: Revision, entry: VariantEntry, *, store: S
 
     def fill(folder: Path) -> None:
         source.fetch_files(found, entry.name, entry.files, folder)
+        if source.is_local and found.document is not None:
+            _note_origin(source, found)
 
     by, store, key = _vouched(source, entry), store or Store.default(), content_key(entry)
     path = _provide(store, key, fill)
@@ -49,6 +51,14 @@ def fetch_variant(source: Hub, found: Revision, entry: VariantEntry, *, store: S
             raise
         tree = verify_fetched(_provide(store, key, fill, again=True), entry)
     return replace(tree, verification=by)
+
+
+def _note_origin(source: Hub, found: Revision) -> None:
+    """Keep what a variant is called that came from a hub in a folder, which is read at every call, for `cache`."""
+    from kernelyard.formats.wanted import Wanted
+    from kernelyard.load.resolve.remembered import Remembered
+
+    Remembered.of(source, found.repo, Wanted(revision=found.id), None).keep(found)
 
 
 def metadata_of(tree: VerifiedTree, entry: VariantEntry, index: Index) -> Metadata:

@@ -30,6 +30,10 @@ def test_a_version_is_a_number_a_release_or_a_range(version: object, wanted: Wan
     [
         True,
         -1,
+        10**9,
+        pytest.param(10**5000, id="endless"),
+        pytest.param(-(10**5000), id="endless below"),
+        pytest.param([10**5000], id="endless in a list"),
         1.0,
         "",
         " ",

@@ -513,7 +513,14 @@ def test_every_gpu_has_a_verdict_with_a_reason() -> None:
     assert [one.reason for one in judge(OLDER, MIXED).gpus] == ["it has no code for 9.0", ""]
 
 
-@pytest.mark.parametrize("device", [2, "cuda:7", "cpu", "xpu:0", "", "cuda:x", "cuda1", "cuda:", True, -1])
+@pytest.mark.parametrize(
+    "device",
+    [
+        *(2, "cuda:7", "cpu", "xpu:0", "", "cuda:x", "cuda1", "cuda:", True, -1),
+        pytest.param(10**5000, id="endless"),
+        pytest.param(f"cuda:{'9' * 5000}", id="endless text"),
+    ],
+)
 def test_what_is_no_visible_gpu_is_refused(device: object) -> None:
     with pytest.raises(InputError) as caught:
         choose([HOPPER], MIXED, device=device)

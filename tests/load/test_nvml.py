@@ -145,6 +145,33 @@ def test_a_gpu_that_does_not_answer_is_left_out() -> None:
     assert gpus == (Gpu(1, "", (9, 0)),)
 
 
+def test_a_library_that_counts_wrongly_is_not_asked_for_ever() -> None:
+    class Endless(FakeMigNvml):
+        asked = 0
+
+        def nvmlDeviceGetCount_v2(self, count: Any) -> int:
+            count._obj.value = 2**32 - 1
+            return 0
+
+        def nvmlDeviceGetMaxMigDeviceCount(self, device: Any, count: Any) -> int:
+            del device
+            return self.nvmlDeviceGetCount_v2(count)
+
+        def nvmlDeviceGetHandleByIndex_v2(self, index: Any, device: Any) -> int:
+            self.asked += 1
+            assert self.asked < 3000
+            return super().nvmlDeviceGetHandleByIndex_v2(index, device) if index.value < len(self.gpus) else 2
+
+        def nvmlDeviceGetMigDeviceHandleByIndex(self, device: Any, index: Any, handle: Any) -> int:
+            self.asked += 1
+            assert self.asked < 3000
+            return 6 if index.value else super().nvmlDeviceGetMigDeviceHandleByIndex(device, index, handle)
+
+    _, gpus = read_gpus(Endless({0: [("MIG-aaaa-1", 3, 0)]}))
+    assert [gpu.uuid for gpu in gpus] == ["GPU-aaaa-1", "GPU-bbbb-2"]
+    assert gpus[0].instances == (Instance("MIG-aaaa-1", 3, 0),)
+
+
 def test_what_fails_is_no_gpu() -> None:
     class Old:
         def nvmlInit_v2(self) -> int:
@@ -194,6 +221,8 @@ GPUS = (Gpu(0, "GPU-aaaa-1", (9, 0)), Gpu(1, "GPU-aabb-2", (9, 0)), Gpu(2, "GPU-
         ("1,,2", [1]),
         ("all", []),
         ("gpu-aaaa-1", []),
+        ("9" * 5000, []),
+        ("1," + "9" * 5000, [1]),
     ],
 )
 def test_cuda_visible_devices_in_its_forms(visible: str | None, expected: list[int]) -> None:

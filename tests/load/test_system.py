@@ -29,6 +29,8 @@ from kernelyard.load.system.nvml import Gpu
         ("2.8.0a0+git1234567", None, (2, 8)),
         ("2.7.0+computecanada", None, (2, 7)),
         ("strange", None, (0, 0)),
+        (f"{'9' * 5000}.1", None, (0, 0)),
+        (f"2.{'9' * 5000}", None, (0, 0)),
     ],
 )
 def test_only_plain_builds_are_releases(text: str, release: tuple[int, int] | None, numbers: tuple[int, int]) -> None:
@@ -90,6 +92,50 @@ def test_the_cxx_abi_is_read_from_the_library(
     found = find_torch()
     assert found is not None
     assert found.cxx11_abi is abi
+
+
+@pytest.mark.parametrize("text", ["", "__version__ = ''\n", "__version__ = 1 / 0\n", "def f(:\n"])
+def test_the_version_of_another_torch_on_the_path_is_not_that_of_the_first(
+    fake_torch: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.syspath_prepend(_with_metadata(tmp_path / "further"))
+    monkeypatch.syspath_prepend(tmp_path)
+    fake_torch(text)
+    assert find_torch() == Torch("unknown version")
+    _with_metadata(tmp_path, "2.12.0")
+    assert find_torch() == Torch("2.12.0")
+
+
+def test_a_file_in_the_place_of_torch_has_nothing_of_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.syspath_prepend(_with_metadata(tmp_path / "further"))
+    (tmp_path / "first").mkdir()
+    monkeypatch.syspath_prepend(tmp_path / "first")
+    (tmp_path / "first/torch.py").write_text("__version__ = '1'\n")
+    (tmp_path / "first/version.py").write_text("__version__ = '2.9.0'\n")
+    found = find_torch()
+    assert found == Torch("unknown version")
+    assert found.folder == tmp_path / "first/torch.py"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="makes pipes")
+def test_no_pipe_in_the_folder_of_torch_is_waited_for(fake_torch: Callable[[str], None], tmp_path: Path) -> None:
+    fake_torch("")
+    (tmp_path / "torch/version.py").unlink()
+    (tmp_path / "torch/lib").mkdir()
+    os.mkfifo(tmp_path / "torch/version.py")
+    os.mkfifo(tmp_path / "torch/lib/libc10.so")
+    assert find_torch() == Torch("unknown version")
+
+
+def _with_metadata(folder: Path, version: str = "2.13.0") -> Path:
+    info = folder / f"torch-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
+    os.utime(folder, ns=(0, 0))
+    return folder
 
 
 def test_no_torch_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -93,6 +94,14 @@ def test_what_is_no_description_is_refused(tmp_path: Path, document: object) -> 
 def test_a_file_that_is_not_there_is_an_error_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblemError) as caught:
         read_system(tmp_path / "none.json")
+    assert caught.value.code == "KY621"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="makes a pipe")
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(EnvironmentProblemError, match="Not a regular file") as caught:
+        read_system(tmp_path / "pipe")
     assert caught.value.code == "KY621"
 
 

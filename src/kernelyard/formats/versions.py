@@ -7,7 +7,8 @@ from functools import total_ordering
 
 __all__ = ["InvalidVersion", "Version"]
 
-_DOTTED = r"(?a)\d+(\.\d+)*"
+#: Python itself refuses to read numbers of some thousand digits.
+_DOTTED = r"(?a)\d{1,18}(\.\d{1,18})*"
 
 
 class InvalidVersion(ValueError):  # noqa: N818 - named like packaging.version.InvalidVersion

@@ -20,6 +20,7 @@ _HINT = (
     "or revision= for a branch, a tag or a revision's id"
 )
 _MAJOR = r"(?a)v?(0|[1-9]\d{0,8})"
+_MAJORS = range(10**9)
 _EXACT = r"(?a)v?(\d+(\.\d+)+([a-z]+\d+)?(\.[a-z]+\d+)*)"
 _TAG = r"(?a)v\d"
 #: A number that no release has; Python itself refuses to read those of some thousand digits.
@@ -65,15 +66,15 @@ class Wanted:
         if version is not None:
             return cls._parse_version(version)
         if not isinstance(revision, str) or not revision:
-            raise InputError(_CODE, f"a revision is a text such as 'main', not {revision!r}", hint=_HINT)
+            raise InputError(_CODE, f"a revision is a text such as 'main', not {_shown(revision)}", hint=_HINT)
         return cls(revision=revision)
 
     @classmethod
     def _parse_version(cls, version: object) -> Wanted:
-        if isinstance(version, int) and not isinstance(version, bool) and version >= 0:
+        if isinstance(version, int) and not isinstance(version, bool) and version in _MAJORS:
             return cls(version=version)
         if not isinstance(version, str):
-            raise InputError(_CODE, f"a version is a number such as 1, not {version!r}", hint=_HINT)
+            raise InputError(_CODE, f"a version is a number such as 1, not {_shown(version)}", hint=_HINT)
         text = version.strip()
         if major := re.fullmatch(_MAJOR, text):
             return cls(version=int(major[1]))
@@ -165,6 +166,11 @@ def release_tag(release: str) -> str:
     return f"v{release}"
 
 
-def _shown(text: str) -> str:
+def _shown(value: object) -> str:
     """Return how a message names what a user wrote, which may have no end."""
-    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
+    if isinstance(value, str):
+        return repr(value if len(value) <= _SHOWN else f"{value[:_SHOWN]}...")
+    try:
+        return repr(value)
+    except ValueError:
+        return "one of some thousand digits"

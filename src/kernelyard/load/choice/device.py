@@ -25,10 +25,15 @@ def device_number(device: object, system: System) -> int | None:
     """
     if device is None:
         return None
-    match = re.fullmatch(_CUDA, str(device)) if not isinstance(device, bool) else None
+    try:
+        match = re.fullmatch(_CUDA, str(device)) if not isinstance(device, bool) else None
+        named = repr(device)
+    except ValueError:
+        # Python itself refuses to write numbers of some thousand digits.
+        match, named = None, "a number of some thousand digits"
     if match is None:
         hint = 'name a GPU by its number, or as in "cuda:1"; for the CPU ask for the backend cpu'
-        raise InputError("KY623", f"not a GPU: {device!r}", hint=hint)
+        raise InputError("KY623", f"not a GPU: {named}", hint=hint)
     number = int(match[1] or 0)
     # Torch for ROCm calls its GPUs cuda:0, cuda:1, ... as well, and these are not among those that are counted here.
     is_counted = "gpus" not in system.unknown and (system.torch is None or system.torch.hip is None)

@@ -23,15 +23,16 @@ from kernelyard.load.system.packages import installed_version
 from kernelyard.load.system.shadows import Shadow, find_shadows, shadowing_driver, without_driver
 from kernelyard.load.system.visible import cuda_device_order, cuda_visible_devices, visible_gpus
 from kernelyard.records import record
+from kernelyard.store import open_regular
 
 __all__ = ["System", "Torch", "describe_system", "describe_torch", "find_torch", "folder_of"]
 
 _CPU = {"amd64": "x86_64", "arm64": "aarch64"}
 _OS = {"linux": "linux", "darwin": "darwin", "win32": "windows"}
 
-_NUMBERS = r"(?a)(\d+)\.(\d+)"
+_NUMBERS = r"(?a)(\d{1,9})\.(\d{1,9})(?!\d)"
 #: What PyTorch's own releases look like: `2.11.0`, `2.11.0+cu130`, `2.11.0+rocm6.4`, `2.5.1.post3`.
-_RELEASE = r"(?a)\d+\.\d+(\.\d+)*(\.post\d+)?(\+(cpu|cu\d+|rocm[\d.]+|xpu)(\.\w+)*)?"
+_RELEASE = r"(?a)\d{1,9}\.\d{1,9}(\.\d+)*(\.post\d+)?(\+(cpu|cu\d+|rocm[\d.]+|xpu)(\.\w+)*)?"
 _ASSIGNMENT = r"(?am)^(__version__|cuda|hip|xpu)\b[^=\n]*=\s*['\"]([^'\"\n]+)['\"]"
 #: The constructor of c10::Error takes a std::string; its mangled name tells which of the two.
 _C10_ERROR = rb"_ZN3c105ErrorC\dENS_14SourceLocationE(NSt7__cxx11|Ss)"
@@ -42,12 +43,14 @@ class Torch:
     """The torch that is installed.
 
     Attributes:
-        version: Exactly as it calls itself: ``2.11.0+cu130``, ``2.6.0a0+ecf3bae40a.nv25.01``.
+        version: Exactly as it calls itself: ``2.11.0+cu130``, ``2.6.0a0+ecf3bae40a.nv25.01``; ``unknown version`` where
+            it does not tell.
         cuda: The CUDA it was built for.
         hip: The ROCm it was built for.
         cxx11_abi: Of its std::string; None where that could not be found out.
         xpu: The SYCL compiler it was built with, as digits of year, month or minor, and patch: ``20250302``.
-        folder: Of the package, where it is on this machine; None where its files cannot be looked into.
+        folder: Of the package, where it is on this machine, or the file that is in its place; None where its files
+            cannot be looked into.
     """
 
     version: str
@@ -184,7 +187,9 @@ def find_torch() -> Torch | None:
     folder = folder_of("torch")
     if folder is None:
         return None
-    return describe_torch(folder) or describe_torch(folder, version=installed_version("torch"))
+    # Another torch further down the path has metadata too, and is not the one that would be imported.
+    found = describe_torch(folder)
+    return found or describe_torch(folder, version=installed_version("torch", beside=folder) or "unknown version")
 
 
 def describe_torch(folder: Path, *, version: str | None = None) -> Torch | None:
@@ -198,7 +203,8 @@ def describe_torch(folder: Path, *, version: str | None = None) -> Torch | None:
         What it is, or None where no version is known.
     """
     try:
-        found = dict(re.findall(_ASSIGNMENT, (folder / "version.py").read_text("utf-8", errors="replace")))
+        with open_regular(folder / "version.py") as file:
+            found = dict(re.findall(_ASSIGNMENT, file.read().decode("utf-8", "replace")))
     except OSError:
         found = {}
     version = found.get("__version__") or version
@@ -209,7 +215,10 @@ def describe_torch(folder: Path, *, version: str | None = None) -> Torch | None:
 
 
 def folder_of(module: str) -> Path | None:
-    """Return the folder of a package that this interpreter would import, without importing it."""
+    """Return the folder of a package that this interpreter would import, without importing it.
+
+    What is a single file is no package, and is returned itself.
+    """
     from importlib.util import find_spec
 
     loaded = sys.modules.get(module)
@@ -217,7 +226,9 @@ def folder_of(module: str) -> Path | None:
         spec = loaded.__spec__ if loaded is not None else find_spec(module)
     except (ValueError, AttributeError):
         return None
-    return Path(spec.origin).parent if spec is not None and spec.origin else None
+    if spec is None or not spec.origin:
+        return None
+    return Path(spec.origin) if spec.submodule_search_locations is None else Path(spec.origin).parent
 
 
 def _tvm_ffi() -> str | None:
@@ -227,7 +238,7 @@ def _tvm_ffi() -> str | None:
 def _cxx11_abi(folder: Path) -> bool | None:
     try:
         with (
-            (folder / "lib" / "libc10.so").open("rb") as file,
+            open_regular(folder / "lib" / "libc10.so") as file,
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
         ):
             match = re.search(_C10_ERROR, content)

@@ -13,6 +13,7 @@ from kernelyard.formats.versions import Version
 from kernelyard.load.system.description import System, Torch
 from kernelyard.load.system.nvml import Gpu
 from kernelyard.load.system.shadows import Shadow
+from kernelyard.store import open_regular
 
 __all__ = ["FORMAT", "read_system", "system_from_json", "system_to_json"]
 
@@ -28,7 +29,8 @@ def read_system(path: str | os.PathLike[str]) -> System:
         EnvironmentProblemError: It cannot be read (KY621).
     """
     try:
-        content = Path(path).read_bytes()
+        with open_regular(Path(path)) as file:
+            content = file.read()
     except OSError as error:
         what = f"the description of a system cannot be read: {error.strerror or error}"
         hint = "name a file that `kernelyard doctor --json` wrote on that machine"

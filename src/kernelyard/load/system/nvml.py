@@ -14,6 +14,8 @@ __all__ = ["Gpu", "Instance", "read_gpus"]
 _LIBRARY = "libnvidia-ml.so.1"
 _TEXT_LENGTH = 96
 _MIG_ENABLED = 1
+#: No machine has so many GPUs, and no GPU so many instances; a count beyond is not one.
+_MOST = 512
 
 
 @record(frozen=True, slots=True)
@@ -88,7 +90,7 @@ def _gpus(nvml: Any) -> Iterable[Gpu]:
     count = ctypes.c_uint()
     if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
         return
-    for index in range(count.value):
+    for index in range(min(count.value, _MOST)):
         device, major, minor = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
         # A GPU that does not answer (fallen off the bus, not permitted) is not one that can be computed on.
         if nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(device)) != 0:
@@ -124,7 +126,7 @@ def _instances(nvml: Any, device: Any) -> Iterable[Instance]:
     count = ctypes.c_uint()
     if nvml.nvmlDeviceGetMaxMigDeviceCount(device, ctypes.byref(count)) != 0:
         return
-    for number in range(count.value):
+    for number in range(min(count.value, _MOST)):
         handle, gpu, compute = ctypes.c_void_p(), ctypes.c_uint(), ctypes.c_uint()
         # The numbers are slots, most of them empty.
         if nvml.nvmlDeviceGetMigDeviceHandleByIndex(device, ctypes.c_uint(number), ctypes.byref(handle)) != 0:

@@ -11,9 +11,11 @@ from kernelyard.load.system.nvml import Gpu, Instance
 __all__ = ["cuda_device_order", "cuda_visible_devices", "visible_gpus"]
 
 #: The spelling from before R470, which later drivers still take: the GPU and the numbers of the instance on it.
-_OLD_MIG = r"(?a)mig-(gpu-[^/]+)/(\d+)/(\d+)"
+_OLD_MIG = r"(?a)mig-(gpu-[^/]+)/(\d{1,9})/(\d{1,9})"
 #: A number as C reads it: what follows it does not count, so that `0x1` is 0.
 _NUMBER = r"(?a)[+-]?\d+"
+#: A longer one is no GPU's, and Python itself refuses to read those of some thousand digits.
+_LONGEST = 20
 
 
 def visible_gpus(gpus: tuple[Gpu, ...], visible: str | None, order: str | None) -> tuple[tuple[Gpu, ...], bool]:
@@ -58,7 +60,7 @@ def _by_number(entries: list[str], gpus: tuple[Gpu, ...], *, by_bus: bool) -> tu
     chosen: list[Gpu] = []
     for entry in entries:
         match = re.match(_NUMBER, entry)
-        found = by_index.get(int(match[0])) if match else None
+        found = by_index.get(int(match[0])) if match and len(match[0]) <= _LONGEST else None
         if found is None:
             break
         if found in chosen:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelyard.errors import EnvironmentProblemError, InputError
+from kernelyard.errors import EnvironmentProblemError, InputError, VerificationError
 from kernelyard.store import Store, hash_file, writing
 
 
@@ -390,6 +390,16 @@ def test_what_is_no_folder_of_its_own_is_no_entry(store: Store, tmp_path: Path, 
     assert error.hint == "remove it"
 
 
+@pytest.mark.parametrize("kind", ["variants", "indexes"])
+def test_what_is_no_entry_in_the_place_of_a_kernel_is_a_matter_of_verification(store: Store, kind: str) -> None:
+    path = store.path(kind, "x")
+    path.parent.mkdir(parents=True)
+    path.write_text("")
+    with pytest.raises(VerificationError, match="not a folder") as caught:
+        store.provide(kind, "x", fill)
+    assert (caught.value.code, caught.value.exit_code, str(caught.value.place)) == ("KY602", 4, str(path))
+
+
 def test_a_folder_in_the_place_of_a_file_is_reported(store: Store) -> None:
     def fill_badly(folder: Path) -> None:
         (folder / "a").mkdir()
@@ -495,11 +505,73 @@ def test_a_store_that_others_can_write_is_refused(tmp_path: Path, where: str, mo
         error = failure(use)
         assert error.code == "KY303"
         assert str(error.place) == str(folder)
-        assert f"chmod go-w {folder}" in error.hint
+        assert f"chmod {'-R ' if where == 'store' else ''}go-w {folder}; " in error.hint
         assert f"KERNELYARD_TRUST_STORE={store.root}" in error.hint
     assert store.get("parts", "not there") is None
     folder.chmod(0o755)
     assert store.get("parts", "x") is not None
+
+
+@pytest.mark.parametrize("inner", ["variants", "aside", "locks", "state"])
+@pytest.mark.parametrize("mode", [0o777, 0o1777])
+def test_a_folder_in_a_store_that_others_can_write_is_refused(tmp_path: Path, inner: str, mode: int) -> None:
+    store = Store(tmp_path / "store")
+    store.provide("variants", "x", fill)
+    (store.root / inner).mkdir(exist_ok=True)
+    (store.root / inner).chmod(mode)
+    uses: list[Callable[[], object]] = [lambda: store.provide("variants", "y", fill)]
+    if inner == "variants":
+        uses.append(lambda: store.get("variants", "x"))
+    for use in uses:
+        error = failure(use)
+        assert (error.code, str(error.place)) == ("KY303", str(store.root / inner))
+        assert f"chmod -R go-w {store.root}; " in error.hint
+    (store.root / inner).chmod(0o755)
+    assert store.get("variants", "x") is not None
+    assert store.provide("variants", "y", fill).is_dir()
+
+
+def test_one_hint_mends_a_store_that_was_opened_to_all(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    store.provide("variants", "x", fill)
+    subprocess.run(["chmod", "-R", "a+w", store.root], check=True)
+    hint = failure(lambda: store.get("variants", "x")).hint
+    subprocess.run(hint.partition(";")[0].split(" "), check=True)
+    assert store.get("variants", "x") is not None
+    assert [path for path in (store.root, *store.root.rglob("*")) if path.stat().st_mode & 0o022] == []
+
+
+@pytest.mark.parametrize("kind", ["variants", "indexes"])
+def test_a_folder_in_a_layer_that_others_can_write_is_refused(tmp_path: Path, kind: str) -> None:
+    Store(tmp_path / "layer").provide(kind, "x", fill)
+    (tmp_path / "layer" / kind).chmod(0o777)
+    layered = Store(tmp_path / "store", (tmp_path / "layer",))
+    error = failure(lambda: layered.get(kind, "x"))
+    assert (error.code, str(error.place)) == ("KY303", str(tmp_path / "layer" / kind))
+
+
+@pytest.mark.parametrize("open_one", ["", "open"])
+def test_a_folder_of_a_store_may_be_a_link_to_where_nobody_else_can_write(tmp_path: Path, open_one: str) -> None:
+    store = Store(tmp_path / "store")
+    store.provide("variants", "x", fill)
+    (tmp_path / "open").mkdir()
+    (store.root / "variants").rename(tmp_path / "open" / "moved")
+    (store.root / "variants").symlink_to(tmp_path / "open" / "moved")
+    assert store.get("variants", "x") is not None
+    opened = tmp_path / "open" / "moved" if not open_one else tmp_path / open_one
+    opened.chmod(0o777)
+    assert str(failure(lambda: store.get("variants", "x")).place) == str(opened)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_in_a_store_that_is_somebody_else_s_is_refused_and_chmod_is_no_cure(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    store.provide("variants", "x", fill)
+    os.chown(store.root / "variants", 12345, 12345)
+    error = failure(lambda: store.get("variants", "x"))
+    assert (error.code, str(error.place)) == ("KY303", str(store.root / "variants"))
+    assert "chmod" not in error.hint
+    assert f"chown -R 0 {store.root / 'variants'}" in error.hint
 
 
 def test_a_layer_that_others_can_write_is_refused(layered: Store) -> None:
@@ -528,6 +600,29 @@ def test_trust_in_one_store_is_none_in_another(tmp_path: Path, monkeypatch: pyte
     store.root.chmod(0o777)
     monkeypatch.setenv("KERNELYARD_TRUST_STORE", str(tmp_path / "shared"))
     assert failure(lambda: store.get("parts", "x")).code == "KY303"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+@pytest.mark.parametrize("users", [("alice",), ("alice", "bob")])
+def test_a_group_that_is_another_user_s_first_one_is_not_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, users: tuple[str, ...]
+) -> None:
+    import grp
+    import pwd
+
+    from kernelyard.store import permissions
+
+    # Who is called what is the machine's; no test can add users to it.
+    listed = [pwd.struct_passwd((name, "x", 4001 + n, 4001, "", "/", "")) for n, name in enumerate(users)]
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: listed[uid - 4001])
+    monkeypatch.setattr(pwd, "getpwall", lambda: listed)
+    monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group(("alice", "x", gid, [])))
+    monkeypatch.setattr(permissions, "_users_with", permissions._users_with.__wrapped__)
+    (tmp_path / "store").mkdir()
+    os.chown(tmp_path / "store", 4001, 4001)
+    (tmp_path / "store").chmod(0o775)
+    found = permissions.others_may_write((tmp_path / "store").stat(), frozenset({4001}))
+    assert found == (None if users == ("alice",) else "can be written by a group (4001)")
 
 
 def test_a_store_below_a_sticky_folder_is_as_good_as_any(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelyard.errors import EnvironmentProblemError, InputError, LoadError, VerificationError
+from kernelyard.errors import InputError, LoadError, VerificationError
 from kernelyard.load import get_kernel, get_loaded_kernels, get_local_kernel
 from kernelyard.load.importing import importer
 
@@ -287,9 +287,9 @@ def test_an_entry_of_the_store_that_is_no_folder_of_its_own_is_refused(
         entry.write_text("")
     else:
         entry.symlink_to(tmp_path / ("elsewhere" if kind == "link" else "nowhere"))
-    with pytest.raises(EnvironmentProblemError, match="no entry of the store") as caught:
+    with pytest.raises(VerificationError, match="no entry of the store") as caught:
         get_kernel("org/gray", version=1, hub=tmp_path / "hub")
-    assert (caught.value.code, caught.value.hint) == ("KY302", "remove it")
+    assert (caught.value.code, caught.value.exit_code, caught.value.hint) == ("KY602", 4, "remove it")
     assert str(caught.value.place) == str(entry)
 
 

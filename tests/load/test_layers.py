@@ -173,3 +173,16 @@ def test_a_layer_on_a_read_only_overlay_is_stamped_beside_it(
         assert os.access(layer, os.W_OK)
     finally:
         subprocess.run(["umount", tmp_path / "mounted"], check=True)
+
+
+@pytest.mark.parametrize("inner", ["variants", "indexes", "state", "state/versions"])
+def test_a_layer_with_a_folder_that_others_may_write_is_refused(
+    layer: Path, load: Load, monkeypatch: pytest.MonkeyPatch, inner: str
+) -> None:
+    monkeypatch.setenv("KERNELYARD_OFFLINE", "1")
+    run(load, version=1)
+    (layer / inner).chmod(0o777)
+    with pytest.raises(EnvironmentProblemError) as caught:
+        load(version=1)
+    assert (caught.value.code, str(caught.value.place)) == ("KY303", str(layer / inner))
+    assert f"chmod -R go-w {layer}" in caught.value.hint

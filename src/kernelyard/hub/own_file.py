@@ -35,16 +35,17 @@ def read_in_layers(path: Path, state: Path) -> Iterator[bytes]:
         state: The folder of all such files, which is ``state`` in a layer.
 
     Raises:
-        EnvironmentProblemError: Others may write a layer (KY303).
+        EnvironmentProblemError: Others may write a layer, or the file in it (KY303).
     """
     for layer in Store.default().layers:
+        inner = f"state/{path.relative_to(state).as_posix()}"
         try:
-            with open_regular(layer / "state" / path.relative_to(state)) as file:
+            with open_regular(layer / inner) as file:
                 content = file.read()
         except OSError as error:
             pass_over(layer, error)
             continue
-        check_store(layer)
+        check_store(layer, inner)
         yield content
 
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from kernelyard.errors import EnvironmentProblemError, Place
+from kernelyard.errors import EnvironmentProblemError, KernelyardError, Place, VerificationError
 from kernelyard.records import record
 from kernelyard.store.files import absolute_path, answering, look_anew, make_folder, no_answer, writing
 from kernelyard.store.permissions import check_store
@@ -28,6 +28,8 @@ __all__ = ["LAYERED", "Entry", "Store", "own_folder", "pass_over"]
 #: What kernels are loaded from. Read-only layers are looked into for these, and each file of these is on the disk
 #: before the rename is. Toolchain parts are not: their ten thousand files would cost a minute, and they have records.
 LAYERED = frozenset({"variants", "indexes"})
+#: Besides entries a store has folders in which it works.
+_WORKING = ("aside", "locks", "state")
 _ABANDONED_AFTER_S = 24 * 3600
 #: How exactly it is known when an entry was last used.
 _USED_WITHIN_S = 3600
@@ -116,7 +118,7 @@ class Store:
                 pass_over(root, error)
                 continue
             if found is not None:
-                check_store(root)
+                check_store(root, kind)
                 if root is self.root:
                     _note_use(path, found)
                 return path
@@ -135,19 +137,17 @@ class Store:
         Raises:
             EnvironmentProblemError: The store cannot be written, the disk is full (KY301, KY302), or others can write
                 the store (KY303); its file system does not answer (KY305).
+            VerificationError: A link or a file is in the place of a kernel or an index (KY602).
         """
         final = self.path(kind, key)
         with writing(self.root, elsewhere=self.elsewhere):
             there = None if again else self.get(kind, key)
             if there is not None:
                 return there
-            check_store(self.root)
+            check_store(self.root, kind, *_WORKING)
             # Another process may have put it there since it was looked for.
             if final.is_symlink() or (final.exists() and _entry(final) is None):
-                what = "a link" if final.is_symlink() else "not a folder"
-                raise EnvironmentProblemError(
-                    "KY302", f"no entry of the store, for it is {what}", hint="remove it", place=Place(str(final))
-                )
+                raise _not_an_entry(final, kind)
             for folder in (final.parent, self.root / "aside", self.root / "locks"):
                 make_folder(folder)
         lock = self.root / "locks" / sha256(f"{kind}/{key}".encode()).hexdigest()[:32]
@@ -172,7 +172,7 @@ class Store:
     def entries(self) -> Iterator[Entry]:
         """Yield what is in the store itself, by kind and key."""
         for kind in _names(self.root):
-            if kind in {"aside", "locks", "state"}:
+            if kind in _WORKING:
                 continue
             for key in _names(self.root / kind):
                 path = self.root / kind / key
@@ -286,6 +286,13 @@ def pass_over(layer: Path, error: OSError) -> None:
     if layer not in _silent and no_answer(error, layer) is not None:
         _silent.add(layer)
         _logger.warning("nothing is taken from the layer %s: %s", layer, error.strerror)
+
+
+def _not_an_entry(path: Path, kind: str) -> KernelyardError:
+    """Return the error for what no store has put into the place of an entry: of a kernel it is one of its bytes."""
+    what = f"no entry of the store, for it is {'a link' if path.is_symlink() else 'not a folder'}"
+    error = VerificationError if kind in LAYERED else EnvironmentProblemError
+    return error("KY602" if kind in LAYERED else "KY302", what, hint="remove it", place=Place(str(path)))
 
 
 def _note_use(path: Path, found: os.stat_result) -> None:

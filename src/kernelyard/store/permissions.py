@@ -18,11 +18,12 @@ _ALL_USERS = 1 << 31
 _OTHERS, _GROUP = stat.S_IWOTH, stat.S_IWGRP
 
 
-def check_store(root: Path) -> None:
+def check_store(root: Path, *inner: str) -> None:
     """Check that nobody but this user and root can write a store, or move a folder above it away.
 
     Args:
         root: The store's folder. Where it does not exist yet, those above it that do are looked at.
+        inner: Paths below it, of which each folder and the file at the end are looked at too, as far as they are there.
 
     Raises:
         EnvironmentProblemError: Somebody else can (KY303), and ``KERNELYARD_TRUST_STORE`` does not name it; or its file
@@ -31,19 +32,22 @@ def check_store(root: Path) -> None:
     if not hasattr(os, "getuid"):  # pragma: no cover - Windows keeps the folders of a user to themselves
         return
     with answering(root):
-        found = unsafe_above(root.resolve())
+        real = root.resolve()
+        found = unsafe_above(real)
+        for one in inner:
+            found = found or _unsafe_below(real, one)
     if found is not None and not is_trusted(root):
-        path, why, cure = found
+        path, why = found
         raise EnvironmentProblemError(
             "KY303",
             f"the store in {root} is not safe: this folder {why}",
-            hint=f"{cure}; or, if you trust all who can write there, set KERNELYARD_TRUST_STORE={root}",
+            hint=f"{_cure(path, real)}; or, if you trust all who can write there, set KERNELYARD_TRUST_STORE={root}",
             place=Place(str(path)),
         )
 
 
-def unsafe_above(real: Path) -> tuple[Path, str, str] | None:
-    """Return the first of a folder and those above it that others can write, how, and what to do; None if none is.
+def unsafe_above(real: Path) -> tuple[Path, str] | None:
+    """Return the first of a folder and those above it that others can write, and how; None if none is.
 
     Args:
         real: The folder, without symbolic links.
@@ -59,9 +63,39 @@ def unsafe_above(real: Path) -> tuple[Path, str, str] | None:
         # In a folder with the sticky bit, such as /tmp, others cannot move away what is ours.
         why = others_may_write(found, mine, is_sticky=path != real and bool(found.st_mode & stat.S_ISVTX))
         if why is not None:
-            own = found.st_uid in mine
-            return path, why, f"chmod go-w {path}" if own else "point KERNELYARD_CACHE to a folder of your own"
+            return path, why
     return None
+
+
+def _unsafe_below(real: Path, inner: str) -> tuple[Path, str] | None:
+    mine = owners()
+    path = os.fspath(real)
+    for part in inner.split("/"):
+        path = os.path.join(path, part)  # noqa: PTH118 - each load passes here, and this takes a third of the time
+        try:
+            found = os.lstat(path)
+            if stat.S_ISLNK(found.st_mode):
+                path = os.path.realpath(path)
+                above = unsafe_above(Path(path))
+                if above is not None:
+                    return above
+                found = os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            return None
+        why = others_may_write(found, mine)
+        if why is not None:
+            return Path(path), why
+    return None
+
+
+def _cure(path: Path, real: Path) -> str:
+    """Return what to do about a folder in a store or above it, as the beginning of a sentence."""
+    is_ours, is_inside = path.lstat().st_uid in owners(), path.is_relative_to(real)
+    if is_ours:
+        # What has opened one folder of a store has most often opened all of them.
+        return f"chmod -R go-w {real}" if is_inside else f"chmod go-w {path}"
+    elsewhere = "point KERNELYARD_CACHE to a folder of your own"
+    return f"{elsewhere}, or let root run: chown -R {os.geteuid()} {path}" if is_inside else elsewhere
 
 
 def is_trusted(path: Path) -> bool:
@@ -111,7 +145,15 @@ def _is_private_group(group: int, owner: int) -> bool:
         found = grp.getgrgid(group)
     except KeyError:
         return False
-    return found.gr_name == name and set(found.gr_mem) <= {name}
+    return found.gr_name == name and {*found.gr_mem, *_users_with(group)} <= {name}
+
+
+@cache
+def _users_with(group: int) -> frozenset[str]:
+    """Return the users whose first group it is, who are not among its members; those that can be listed."""
+    import pwd
+
+    return frozenset(one.pw_name for one in pwd.getpwall() if one.pw_gid == group)
 
 
 @cache

@@ -14,6 +14,7 @@ from kernelyard.errors import EnvironmentProblemError, InputError, KernelyardErr
 from kernelyard.formats.facts import Facts
 from kernelyard.formats.index import FileEntry, Index, VariantEntry, revision_id
 from kernelyard.formats.metadata import Metadata
+from kernelyard.formats.paths import MOST_PARTS
 from kernelyard.formats.python_depends import PACKAGES
 from kernelyard.formats.variant import InvalidVariantName, VariantName
 from kernelyard.formats.wanted import Wanted
@@ -23,7 +24,16 @@ from kernelyard.hub.static import DirectoryReader, copy_verified
 from kernelyard.records import record
 from kernelyard.store import hash_files, no_answer, open_regular
 
-__all__ = ["BrokenVariant", "FolderHub", "FolderVariant", "hash_tree", "hash_with", "list_files"]
+__all__ = [
+    "BrokenVariant",
+    "FolderHub",
+    "FolderVariant",
+    "check_depth",
+    "hash_tree",
+    "hash_with",
+    "list_files",
+    "reading",
+]
 
 
 @record(frozen=True, slots=True)
@@ -83,7 +93,7 @@ class FolderHub(Hub):
             found = cls._read(folder)
             if found is not None:
                 return found
-        with _reading(path):
+        with reading(path):
             is_one = (path / "metadata.json").is_file() or (_is_variant_name(path.name) and path.is_dir())
         if is_one:
             one = _read_variant(path)
@@ -93,7 +103,7 @@ class FolderHub(Hub):
     @classmethod
     def _read(cls, folder: Path) -> FolderHub | None:
         try:
-            with _reading(folder), os.scandir(folder) as items:
+            with reading(folder), os.scandir(folder) as items:
                 names = sorted(item.name for item in items if item.is_dir())
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -187,8 +197,10 @@ def list_files(root: Path) -> Iterator[str]:
 
     Raises:
         OSError: A folder cannot be looked into: its files are not to be passed over.
+        InputError: There are folders in folders, deeper than a kernel may have any (KY511).
     """
     for folder, folders, names in os.walk(root, onerror=_raise, followlinks=False):
+        check_depth(root, f"{os.path.relpath(folder, root)}/")
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         for name in sorted(names):
             path = Path(folder, name)
@@ -196,14 +208,35 @@ def list_files(root: Path) -> Iterator[str]:
                 yield path.relative_to(root).as_posix()
 
 
+def check_depth(root: Path, folder: str) -> None:
+    """Check that a folder below another is not deeper than a path of a kernel may be.
+
+    Args:
+        root: The other.
+        folder: The folder, relative, with ``/`` after each part.
+
+    Raises:
+        InputError: It is (KY511).
+    """
+    if folder.count("/") <= MOST_PARTS:
+        return
+    raise InputError(
+        "KY511",
+        f"folders in folders, more than {MOST_PARTS} deep, which no kernel has",
+        hint=f"remove {root / folder.partition('/')[0]}",
+        place=Place(str(root)),
+    )
+
+
 def hash_tree(root: Path) -> dict[str, str]:
     """Return the sha256 of each of :func:`list_files`, by path in sorted order.
 
     Raises:
-        InputError: A name is not UTF-8, so that no digest can be made of it (KY511).
+        InputError: A name is not UTF-8, so that no digest can be made of it, or there are folders in folders, deeper
+            than a kernel may have any (KY511).
         EnvironmentProblemError: A file or folder cannot be read (KY511).
     """
-    with _reading(root):
+    with reading(root):
         paths = sorted(list_files(root))
         for path in paths:
             if not _is_text(path):
@@ -217,15 +250,19 @@ def hash_tree(root: Path) -> dict[str, str]:
 def hash_with(algorithm: str, path: Path) -> str:
     """Return the digest of a file in hexadecimal by an algorithm of ``metadata.json``."""
     digest = hashlib.new(algorithm)
-    with _reading(path), open_regular(path) as file:
+    with reading(path), open_regular(path) as file:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Turn a failure to read into an error that says what to do; that something is not there is left to the caller."""
+def reading(path: Path) -> Iterator[None]:
+    """Turn a failure to read into an error that says what to do; that something is not there is left to the caller.
+
+    Raises:
+        EnvironmentProblemError: Something cannot be read (KY511), or its file system does not answer (KY305).
+    """
     try:
         yield
     except (KernelyardError, FileNotFoundError, NotADirectoryError):

@@ -32,7 +32,7 @@ from kernelyard.records import record
 from kernelyard.store import make_folder, open_regular
 from kernelyard.store.permissions import unsafe_above
 
-__all__ = ["Hashed", "hashed", "is_local", "is_settled", "stamp_folder"]
+__all__ = ["Hashed", "hashed", "hashed_as_seen", "is_local", "is_settled", "stamp_folder"]
 
 _FORMAT = 1
 _DIGEST = r"(?a)[0-9a-f]{64}"
@@ -94,7 +94,16 @@ def hashed(root: Path) -> Hashed:
 
     Of processes that begin at once, one reads and the others wait for its stamp.
     """
-    seen = survey(root)
+    return hashed_as_seen(root, survey(root))
+
+
+def hashed_as_seen(root: Path, seen: Mapping[str, Signature] | None) -> Hashed:
+    """Return what :func:`hashed` does, of a folder that has just been looked at.
+
+    Args:
+        root: The folder.
+        seen: What :func:`survey` has said of it.
+    """
     if seen is None:
         return Hashed(hash_tree(root), None)
     size = sum(one[0] for one in seen.values())

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
+from typing import TypeVar
 
-from kernelyard.errors import EnvironmentProblemError, KernelyardError, Place, VerificationError
+from kernelyard.errors import EnvironmentProblemError, InputError, KernelyardError, Place, VerificationError
 from kernelyard.formats.digest import UNHASHED, tree_digest
 from kernelyard.formats.index import VariantEntry
 from kernelyard.formats.metadata import Metadata
-from kernelyard.hub.folder import FolderVariant, hash_with
+from kernelyard.hub.folder import FolderVariant, hash_with, reading
 from kernelyard.load.stored.holding import hold
-from kernelyard.load.stored.stamps import hashed
-from kernelyard.load.stored.survey import Signature, signature, survey, unsafe
+from kernelyard.load.stored.stamps import hashed, hashed_as_seen
+from kernelyard.load.stored.survey import Signature, odd, signature, survey, unsafe, walk
 from kernelyard.records import record
 from kernelyard.store import hash_file, no_answer, open_regular
-from kernelyard.store.permissions import is_trusted
+from kernelyard.store.permissions import is_trusted, owners
 
 __all__ = ["VerifiedTree", "content_key", "verify_fetched", "verify_folder", "vouched_by"]
+
+T = TypeVar("T")
 
 _ELF = b"\x7fELF"
 _REBUILD = "build it again; or, to load a folder that you edit, remove `digest` from its metadata.json"
@@ -140,34 +144,50 @@ def verify_fetched(
     """
     way_out = f"delete the folder {root} and load the kernel again"
     expected = {file.path: file.sha256 for file in entry.files}
+    sizes = {file.path: file.size for file in entry.files}
     real = root.resolve()
     with suppress(OSError):  # what is missing is told below
         hold(real)
-    found = hashed(real)
+    seen = survey(real)
+    listed = _listed(root, sizes, by, way_out) if seen is None else {path: one[0] for path, one in seen.items()}
+    # Before anything is read: what was planted may be endless.
+    _compare(root, sizes, listed, by, way_out)
+    found = hashed_as_seen(real, seen)
     _compare(root, expected, found.digests, by, way_out)
-    if found.seen is None:
-        _check_odd(root, way_out)
+    if seen is None:
+        _check_safe(root, way_out)
     return VerifiedTree(real, expected, verification, way_out, found.seen)
 
 
-def _check_odd(root: Path, way_out: str) -> None:
-    """Look closer at a folder of the store that is not as one should be; further names of a file do no harm."""
-    for path in sorted(root.rglob("*")):
-        name = path.relative_to(root).as_posix()
-        if path.is_symlink():
-            raise _error(root, name, "is a link, which the store has none of", way_out)
-        if path.suffix == ".pyc" or "__pycache__" in name.split("/")[:-1]:
-            # It would not be run. But nobody who means well has put it there.
-            raise _error(root, name, "is bytecode, which the store has none of", way_out)
+def _listed(root: Path, expected: Collection[str], by: str, way_out: str) -> Mapping[str, int]:
+    """Return the sizes of all files in a folder of the store that is not as one should be, or say what is wrong."""
+    sizes: dict[str, int] = {}
+    try:
+        with reading(root):
+            for path, found in walk(root):
+                is_file = stat.S_ISREG(found.st_mode)
+                what = odd(path, found) or (_stranger(by) if is_file and path not in expected else None)
+                if what is not None:
+                    raise _error(root, path, what, way_out)
+                if is_file:
+                    sizes[path] = found.st_size
+    except InputError as error:
+        raise VerificationError("KY602", error.what, hint=way_out, place=Place(str(root))) from None
+    return sizes
+
+
+def _check_safe(root: Path, way_out: str) -> None:
     found = unsafe(root)
-    if found is not None and not is_trusted(root):
-        path, why = found
-        raise EnvironmentProblemError(
-            "KY303",
-            f"this file of a kernel {why}",
-            hint=f"chmod -R go-w {root}, or {way_out}",
-            place=Place(str(path)),
-        )
+    if found is None or is_trusted(root):
+        return
+    path, why = found
+    is_ours = path.lstat().st_uid in owners()
+    raise EnvironmentProblemError(
+        "KY303",
+        f"this file of a kernel {why}",
+        hint=f"chmod -R go-w {root}, or {way_out}" if is_ours else way_out,
+        place=Place(str(path)),
+    )
 
 
 def verify_folder(variant: FolderVariant) -> VerifiedTree:
@@ -210,14 +230,21 @@ def package_root(tree: VerifiedTree, metadata: Metadata) -> str | None:
     return next((prefix for prefix in ("", nested) if f"{prefix}__init__.py" in tree.files), None)
 
 
-def _compare(root: Path, expected: Mapping[str, str], found: Mapping[str, str], by: str, way_out: str) -> None:
+def _compare(root: Path, expected: Mapping[str, T], found: Mapping[str, T], by: str, way_out: str) -> None:
+    """Hold what is in a folder against what should be: digests, or sizes."""
+    if expected == found:
+        return
     for path in sorted({*expected, *found}):
         if path not in found:
             raise _error(root, path, f"is missing, but {by} lists it", way_out)
         if path not in expected:
-            raise _error(root, path, f"does not belong here: {by} does not list it", way_out)
+            raise _error(root, path, _stranger(by), way_out)
         if expected[path] != found[path]:
             raise _error(root, path, f"is not the file that {by} names", way_out)
+
+
+def _stranger(by: str) -> str:
+    return f"does not belong here: {by} does not list it"
 
 
 def _all_files(root: Path) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -191,8 +192,7 @@ def _configure(folder: Path, tools: Tools, workshop: Workshop, launch: Path | No
     launched = {f"CMAKE_{language}_COMPILER_LAUNCHER": str(launch) for language in _LAUNCHED if launch is not None}
     made_with = " ".join([hash_file(toolchain), *filter(None, [workshop.locked_by]), *launched])
     stamp, wanted = objects / "configured", f"{made_with} {folder}\n"
-    whole = all(_has_content(objects / name) for name in ("build.ninja", "CMakeCache.txt")) and _can_be_read(objects)
-    if whole and stamp.is_file() and stamp.read_bytes() == wanted.encode():
+    if _is_whole(objects) and stamp.is_file() and stamp.read_bytes() == wanted.encode():
         return True
     if objects.exists():
         shutil.rmtree(objects)
@@ -209,13 +209,18 @@ def _configure(folder: Path, tools: Tools, workshop: Workshop, launch: Path | No
             _run(command, folder, workshop, launched)
     else:
         _run(command, folder, workshop, launched)
-        if known is not None:
+        if known is not None and _is_whole(objects):
             known.keep(objects)
+    if not _is_whole(objects):
+        # CMake ends well on a disk that is full: of some files it does not look whether they could be written.
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(objects))
     stamp.write_bytes(wanted.encode())
     return False
 
 
-def _can_be_read(objects: Path) -> bool:
+def _is_whole(objects: Path) -> bool:
+    if not all(_has_content(objects / name) for name in ("build.ninja", "CMakeCache.txt")):
+        return False
     try:
         json.loads((objects / "compile_commands.json").read_bytes())
     except (OSError, ValueError):

@@ -15,6 +15,7 @@ import pytest
 
 from kernelyard.errors import EnvironmentProblemError, InputError, VerificationError
 from kernelyard.store import Store, hash_file, writing
+from kernelyard.store.permissions import check_store, is_trusted
 
 
 def fill(folder: Path) -> None:
@@ -316,6 +317,17 @@ def test_a_link_that_leads_nowhere_is_called_so(tmp_path: Path) -> None:
     error = failure(lambda: Store(link).provide("parts", "x", fill))
     assert (error.code, str(error.place)) == ("KY302", str(link))
     assert "a link that leads nowhere is here" in error.what
+
+
+def test_links_in_a_circle_are_reported(tmp_path: Path) -> None:
+    loop = tmp_path / "store"
+    loop.symlink_to(loop)
+    for root in (loop, loop / "below"):
+        error = failure(lambda root=root: Store(root).provide("variants", "x", fill))  # type: ignore[misc]
+        assert error.code == "KY302"
+        assert "Too many levels" in error.what
+        check_store(root)
+        assert not is_trusted(root)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import sys
 import sysconfig
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -303,6 +304,27 @@ def test_a_file_that_has_become_a_pipe_is_not_waited_for(make_variant: MakeVaria
         module.late("_ops")
     with pytest.raises(VerificationError, match="Not a regular file"):
         os.fspath(importlib.resources.files(module) / "table.txt")  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("path", ["", "\0", "a\0b", "\ud800", None, 1, b"kernel", b"", []])
+def test_what_is_no_path_is_told_with_what_to_write(path: Any) -> None:
+    with pytest.raises(InputError, match="not a path: ") as caught:
+        get_local_kernel(path)
+    assert (caught.value.code, "'.' for the current folder" in caught.value.hint) == ("KY607", True)
+    if path is not None:
+        with pytest.raises(InputError, match="not a path: ") as caught:
+            get_kernel("org/gray", version=1, hub=path)
+        assert caught.value.code == "KY506"
+
+
+def test_a_main_program_without_a_place_does_not_keep_a_kernel_from_loading(
+    make_variant: MakeVariant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    variant = make_variant()
+    for file in (str(tmp_path / "loop"), "a\0b"):
+        monkeypatch.setattr(sys.modules["__main__"], "__file__", file, raising=False)
+        assert get_local_kernel(variant).twice(2) == 4
 
 
 def test_a_home_that_is_not_known_is_told() -> None:

@@ -112,6 +112,15 @@ def test_another_kernel_with_the_same_id_is_refused_while_one_is_loaded(make_var
     assert sys.modules["_gray_twin"] is one
 
 
+@pytest.mark.parametrize("answer", ["raise ValueError('no')", "return 5"])
+def test_an_error_that_has_no_text_is_the_kernels_too(make_variant: MakeVariant, answer: str) -> None:
+    body = f"class Mute(Exception):\n    def __str__(self):\n        {answer}\nraise Mute\n"
+    with pytest.raises(LoadError, match=r"Mute: \(its text cannot be had") as caught:
+        get_local_kernel(make_variant(files={"__init__.py": body}))
+    assert caught.value.code == "KY604"
+    assert type(caught.value.__cause__).__name__ == "Mute"
+
+
 def test_a_failed_import_leaves_nothing_and_names_the_cause(make_variant: MakeVariant) -> None:
     files = {"__init__.py": "from . import _ops, layers\n1 / 0\n", "layers/__init__.py": "from . import deep\n"}
     variant = make_variant("one", id_="_gray_failing", files={**files, "layers/deep.py": ""})

@@ -22,7 +22,7 @@ from kernelyard.hub.protocol import Hub, Revision, check_repo
 from kernelyard.hub.refs import Refs
 from kernelyard.hub.static import DirectoryReader, copy_verified
 from kernelyard.records import record
-from kernelyard.store import hash_files, no_answer, open_regular
+from kernelyard.store import hash_files, no_answer, open_regular, real_path
 
 __all__ = [
     "BrokenVariant",
@@ -301,7 +301,7 @@ def _is_variant_name(name: str) -> bool:
 
 def _read_variant(path: Path) -> FolderVariant | BrokenVariant:
     # The directory's own name counts, also where it is a link to another.
-    name, path = path.name, path.resolve()
+    name, path = path.name, real_path(path)
     file = path / "metadata.json"
     try:
         with open_regular(file) as opened:

@@ -20,7 +20,7 @@ from kernelyard.load.resolve.attempts import Attempt, first_success
 from kernelyard.load.resolve.resolution import Terms, best, check_files
 from kernelyard.load.stored.fetch import check_backends
 from kernelyard.load.stored.verified import verify_folder
-from kernelyard.store import absolute_path, open_regular
+from kernelyard.store import absolute_path, open_regular, real_path
 
 __all__ = ["Needed", "find_folder", "load_folder"]
 
@@ -47,7 +47,7 @@ def find_folder(path: str | Path) -> FolderHub:
             hint = "name a kernel's folder, its build folder, or one variant's folder"
             raise MissingError("KY607", what, hint=hint, place=Place(str(folder)))
         return FolderHub(folder, (), strange)
-    if any(variant.path == found.path.resolve() for variant in found.variants):
+    if any(variant.path == real_path(found.path) for variant in found.variants):
         return found
     known = {variant.name for variant in found.variants} | {variant.name for variant in found.broken}
     strange = tuple(variant for variant in _strange(found.path) if variant.name not in known)

@@ -12,6 +12,7 @@ from kernelyard.store.files import (
     make_folder,
     no_answer,
     open_regular,
+    real_path,
     writing,
 )
 
@@ -29,5 +30,6 @@ __all__ = [
     "open_regular",
     "own_folder",
     "pass_over",
+    "real_path",
     "writing",
 ]

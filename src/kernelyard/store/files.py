@@ -22,6 +22,7 @@ __all__ = [
     "make_folder",
     "no_answer",
     "open_regular",
+    "real_path",
     "writing",
 ]
 
@@ -70,17 +71,34 @@ def absolute_path(path: str | Path, *, code: str) -> Path:
     """Return a path that a user wrote as an absolute one, with ``~`` replaced.
 
     Raises:
-        InputError: It is no text or path, has a NUL in it, or names a home that is not known; with the code given.
+        InputError: It is no text or path, is empty, cannot be the name of a file, or names a home that is not known;
+            with the code given.
     """
     # Programs are not always checked by a type checker.
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
-    if text is None or "\0" in text:
-        raise InputError(code, f"not a path: {path if text is None else text!r}")
+    if not isinstance(text, str) or not _is_encodable(text):
+        hint = "write it as a text such as '/the/folder', or '.' for the current folder"
+        raise InputError(code, f"not a path: {path!r}", hint=hint)
     try:
         return Path(path).expanduser().absolute()
     except (RuntimeError, FileNotFoundError) as error:
         # No such user or no HOME; or a current folder that has been removed.
         raise InputError(code, f"{os.fspath(path)!r} leads nowhere: {error}", hint="write the whole path") from None
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        return bool(text) and b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+
+
+def real_path(path: Path) -> Path:
+    """Return a path with its symbolic links followed, where they lead somewhere.
+
+    `Path.resolve` raises what is no OSError for links in a circle, before Python 3.13. Whoever opens this is told.
+    """
+    return Path(os.path.realpath(path))
 
 
 def open_regular(path: Path) -> IO[bytes]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from functools import cache
 from pathlib import Path
 
 from kernelyard.errors import EnvironmentProblemError, Place
-from kernelyard.store.files import absolute_path, answering
+from kernelyard.store.files import absolute_path, answering, real_path
 
 __all__ = ["check_store", "is_trusted", "others_may_write", "owners", "unsafe_above"]
 
@@ -32,7 +33,7 @@ def check_store(root: Path, *inner: str) -> None:
     if not hasattr(os, "getuid"):  # pragma: no cover - Windows keeps the folders of a user to themselves
         return
     with answering(root):
-        real = root.resolve()
+        real = real_path(root)
         found = unsafe_above(real)
         for one in inner:
             found = found or _unsafe_below(real, one)
@@ -58,6 +59,10 @@ def unsafe_above(real: Path) -> tuple[Path, str] | None:
             found = path.lstat()
         except (FileNotFoundError, NotADirectoryError, PermissionError):
             continue
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            continue  # below links in a circle there is nothing
         if not stat.S_ISDIR(found.st_mode):
             continue  # nothing can be below it
         # In a folder with the sticky bit, such as /tmp, others cannot move away what is ours.
@@ -103,9 +108,9 @@ def is_trusted(path: Path) -> bool:
     named = os.environ.get("KERNELYARD_TRUST_STORE")
     if not named:
         return False
-    real = path.resolve()
+    real = real_path(path)
     return any(
-        real.is_relative_to(absolute_path(one, code="KY302").resolve()) for one in named.split(os.pathsep) if one
+        real.is_relative_to(real_path(absolute_path(one, code="KY302"))) for one in named.split(os.pathsep) if one
     )
 
 

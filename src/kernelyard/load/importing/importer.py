@@ -26,6 +26,7 @@ from kernelyard.load.importing.installed import adopt, adopted, alias, package_n
 from kernelyard.load.importing.namespaces import check_namespaces, note_opened
 from kernelyard.load.importing.resources import VerifiedResources
 from kernelyard.load.stored.verified import VerifiedTree
+from kernelyard.store import real_path
 
 __all__ = ["import_once", "imported"]
 
@@ -176,7 +177,7 @@ def _is_importable(name: str, root: Path) -> bool:
     if spec is None:
         return False
     # An extension carries the kernel's id too, and is found where the variant's folder is on the module path.
-    return spec.origin is None or not Path(spec.origin).resolve().is_relative_to(root)
+    return spec.origin is None or not real_path(Path(spec.origin)).is_relative_to(root)
 
 
 def _import(claim: _Claim) -> ModuleType:
@@ -188,7 +189,7 @@ def _import(claim: _Claim) -> ModuleType:
         raise
     except (Exception, SystemExit, GeneratorExit) as error:
         # A program ends by its own will, not because a kernel said so and with the status that it liked.
-        what = f"the kernel could not be imported: {type(error).__name__}: {error}"
+        what = f"the kernel could not be imported: {type(error).__name__}: {_text(error)}"
         raise LoadError(
             "KY604",
             what.encode("utf-8", "backslashreplace").decode(),
@@ -198,6 +199,13 @@ def _import(claim: _Claim) -> ModuleType:
     if not claim.began:
         raise VerificationError("KY603", f"another module has taken the kernel's name, {claim.name!r}, meanwhile")
     return module
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as failure:  # noqa: BLE001 - it is the kernel's own code too
+        return f"(its text cannot be had: {type(failure).__name__})"
 
 
 def _place_of(error: BaseException, root: Path) -> Place:

@@ -17,6 +17,7 @@ from kernelyard.hub.static import StaticHub, kernel_path
 from kernelyard.load.stored.stamps import is_local, is_settled
 from kernelyard.load.stored.survey import Signature, signature
 from kernelyard.records import record
+from kernelyard.store import real_path
 
 __all__ = ["Seen", "look"]
 
@@ -80,4 +81,4 @@ def look(hub: str | Path | None, repo: str) -> Seen | None:
 
 @lru_cache(maxsize=8)
 def _has_good_times(location: str) -> bool:
-    return is_local(Path(location).resolve())
+    return is_local(real_path(Path(location)))

@@ -19,7 +19,7 @@ from kernelyard.load.stored.holding import hold
 from kernelyard.load.stored.stamps import hashed, hashed_as_seen
 from kernelyard.load.stored.survey import Signature, odd, signature, survey, unsafe, walk
 from kernelyard.records import record
-from kernelyard.store import hash_file, no_answer, open_regular
+from kernelyard.store import hash_file, no_answer, open_regular, real_path
 from kernelyard.store.permissions import is_trusted, owners
 
 __all__ = ["VerifiedTree", "content_key", "verify_fetched", "verify_folder", "vouched_by"]
@@ -145,7 +145,7 @@ def verify_fetched(
     way_out = f"delete the folder {root} and load the kernel again"
     expected = {file.path: file.sha256 for file in entry.files}
     sizes = {file.path: file.size for file in entry.files}
-    real = root.resolve()
+    real = real_path(root)
     with suppress(OSError):  # what is missing is told below
         hold(real)
     seen = survey(real)

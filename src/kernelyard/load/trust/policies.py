@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from kernelyard.errors import InputError, KernelyardError, Place
 from kernelyard.load.trust.known_policies import known_table, remember_table
 from kernelyard.records import record
-from kernelyard.store import open_regular
+from kernelyard.store import open_regular, real_path
 from kernelyard.store.permissions import others_may_write, owners
 
 if TYPE_CHECKING:
@@ -141,7 +141,10 @@ def _current_folder() -> Path | None:
 
 def _script_folder() -> Path | None:
     file = getattr(sys.modules.get("__main__"), "__file__", None)
-    return Path(file).resolve().parent if isinstance(file, str) else None
+    try:
+        return real_path(Path(file)).parent if isinstance(file, str) else None
+    except ValueError:
+        return None  # a NUL is in it: no file has such a name
 
 
 def _upwards(folder: Path) -> Iterator[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -56,6 +57,35 @@ def test_a_cold_load_costs_two_requests_and_one_for_each_file(
     assert requests_made == []
     get_kernel("org/gray", hub=address, trust_remote_code=True, refresh=True, **request_)
     assert len(requests_made) == 2
+
+
+def test_an_interrupt_comes_when_no_thread_writes_any_more(
+    address: str, tmp_path: Path, broken: dict[str, Callable[[Any], None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = open_hub(address)
+    found = hub.resolve("org/gray", version=1)
+    files = found.index.variants[0].files
+    begin = threading.Thread.start
+    asked = threading.Event()
+
+    def interrupted(thread: threading.Thread) -> None:
+        begin(thread)
+        if thread.name.startswith("ThreadPoolExecutor"):
+            # The user presses Ctrl-C when the first has begun to fetch, and before the pool knows of its thread.
+            assert asked.wait(20)
+            raise KeyboardInterrupt
+
+    def answer(server: Any) -> None:
+        asked.set()
+        time.sleep(0.3)
+        SimpleHTTPRequestHandler.do_GET(server)
+
+    broken.update({file.sha256: answer for file in files})
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        hub.fetch_files(found, "torch-universal", files, tmp_path / "there")
+    assert not [one for one in threading.enumerate() if one.name.startswith("ThreadPoolExecutor") and one.is_alive()]
+    assert [path.name for path in (tmp_path / "there").iterdir()] == [files[0].path]
 
 
 def test_files_are_fetched_at_the_same_time_and_the_first_that_fails_ends_it(

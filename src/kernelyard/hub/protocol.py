@@ -16,6 +16,7 @@ whole id: one on every kind.
 from __future__ import annotations
 
 import re
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
@@ -169,13 +170,29 @@ class Hub(ABC):
             return
         from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
-        with ThreadPoolExecutor(min(self.at_once, len(files))) as pool:
-            running = [pool.submit(self.fetch_file, found, variant, entry, folder / entry.path) for entry in files]
-            done, waiting = wait(running, return_when=FIRST_EXCEPTION)
-            for one in waiting:
-                one.cancel()
-            for one in done:
-                one.result()
+        is_over = False
+        under_way: list[FileEntry] = []
+
+        def fetch(entry: FileEntry) -> None:
+            under_way.append(entry)
+            try:
+                if not is_over:
+                    self.fetch_file(found, variant, entry, folder / entry.path)
+            finally:
+                under_way.remove(entry)
+
+        try:
+            with ThreadPoolExecutor(min(self.at_once, len(files))) as pool:
+                try:
+                    done, _ = wait([pool.submit(fetch, entry) for entry in files], return_when=FIRST_EXCEPTION)
+                    for one in done:
+                        one.result()
+                finally:
+                    is_over = True
+        finally:
+            # The pool forgets a thread where Ctrl-C comes while it starts it; that one writes into the folder, too.
+            while under_way:
+                time.sleep(0.01)
 
     def resolve(self, repo: str, *, version: int | str | None = None, revision: str | None = None) -> Revision:
         """Return the best revision for what a user asks for; see :meth:`Wanted.parse` and :meth:`candidates`.

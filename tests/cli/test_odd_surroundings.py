@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -27,7 +28,10 @@ def test_a_current_folder_that_is_gone(program: Path, tmp_path: Path) -> None:
     gone.mkdir()
     script = 'rmdir "$PWD"; exec "$0" variants .'
     done = subprocess.run(["sh", "-c", script, program], cwd=gone, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (3, "kernelyard: No such file or directory\n")
+    assert (done.returncode, done.stderr) == (
+        3,
+        "kernelyard: the current folder is gone\n  go to one that is there, with `cd`, and run it again\n",
+    )
 
 
 def test_the_package_runs_as_the_command() -> None:
@@ -35,6 +39,14 @@ def test_the_package_runs_as_the_command() -> None:
         [sys.executable, "-m", "kernelyard", "--version"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, f"kernelyard, version {__version__}\n")
+
+
+def test_an_interrupt_while_the_command_is_imported_shows_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt\n")
+    command = [sys.executable, "-m", "kernelyard", "--version"]
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])

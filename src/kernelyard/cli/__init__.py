@@ -105,7 +105,10 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        Path.cwd()  # A current folder that is gone would come up in odd places.
+        if not _is_somewhere():
+            print("kernelyard: the current folder is gone", file=sys.stderr)
+            print("  go to one that is there, with `cd`, and run it again", file=sys.stderr)
+            sys.exit(_ENVIRONMENT)
         status = command(standalone_mode=False)
         sys.stdout.flush()  # here, where a reader that has gone is no surprise, and not at the exit of Python
     except (click.exceptions.Abort, KeyboardInterrupt):
@@ -121,6 +124,15 @@ def main() -> None:
     except OSError as error:
         sys.exit(_trouble(error))
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _is_somewhere() -> bool:
+    """Say whether the current folder is there; one that is gone would come up in odd places."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _open_what_is_closed() -> None:

@@ -95,6 +95,8 @@ def test_facts_of_a_later_format_are_left_alone() -> None:
         ("id", "not a module!", "not an identifier"),
         ("id", "", "not an identifier"),
         ("id", "a.b", "not an identifier"),
+        ("id", "class", "not an identifier"),
+        ("id", "None", "not an identifier"),
         ("version", None, "this member is missing"),
         ("version", "1", "expected int, found str"),
         ("version", True, "expected int, found bool"),

@@ -27,6 +27,7 @@ def test_a_kernels_folder_its_build_folder_and_a_variant_are_the_same(make_varia
     assert module.__kernel__.repo_info is None
     assert module.__kernel__.origin == variant
     assert [kernel.module for kernel in get_loaded_kernels()] == [module]
+    assert {module.__kernel__: "known"}[get_loaded_kernels()[0]] == "known"
 
 
 def test_copies_links_and_relative_paths_are_one_module(

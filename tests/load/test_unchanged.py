@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from kernelyard import get_kernel
+from kernelyard.errors import InputError
 from kernelyard.hub.folder import FolderHub
 from kernelyard.hub.protocol import Publication
 from kernelyard.hub.publish import yank
@@ -86,6 +88,17 @@ def test_a_repeated_call_reads_nothing_and_the_next_one_sees_what_was_published(
     put(3, "v2")
     assert get_kernel("org/gray", version=1, hub=tmp_path / "hub").number == 2
     assert len(reads) == 3
+
+
+def test_what_is_equal_and_no_argument_is_not_answered_as_what_is_one(
+    put: Put, reads: list[str], tmp_path: Path
+) -> None:
+    put(1)
+    settle(tmp_path / "hub/kernels/org/gray/refs.json")
+    get_kernel("org/gray", version=1, hub=tmp_path / "hub", trust_remote_code=True)
+    with suppress(InputError):
+        get_kernel("org/gray", version=1, hub=tmp_path / "hub", trust_remote_code=1)  # type: ignore[arg-type]
+    assert len(reads) == 2
 
 
 def test_what_is_written_with_the_time_and_the_size_of_before_is_seen(

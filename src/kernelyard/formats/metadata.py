@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import field
+from keyword import iskeyword
 from typing import Any
 
 from kernelyard.formats.digest import base64_of_hex, hex_of_base64
@@ -156,7 +157,7 @@ class Metadata:
         if backend.required("type", str) not in BACKENDS:
             raise backend.error("type", f"unknown backend {backend.members['type']!r}; known are {', '.join(BACKENDS)}")
         identifier = fields.required("id", str)
-        if not re.fullmatch(_IDENTIFIER, identifier):
+        if not re.fullmatch(_IDENTIFIER, identifier) or iskeyword(identifier):
             raise fields.error("id", f"not an identifier: {identifier!r}")
         algorithm, digest = _read_digest(fields)
         ours = _ours(fields)

@@ -278,7 +278,9 @@ def _terms(
 def _key(request: Request) -> tuple[object, ...] | None:
     """Return what a call is recognised by when it is repeated; None for one that cannot be."""
     trust = tuple(request.trust) if isinstance(request.trust, list) else request.trust
-    asked = request.repo, request.wanted, request.terms, str(request.hub), trust
+    # Of things that are equal, such as 1 and True, one can be what nobody may ask for.
+    kinds = type(request.terms.device), type(request.trust)
+    asked = request.repo, request.wanted, request.terms, str(request.hub), trust, kinds
     key = (*asked, *map(os.environ.get, _DECIDING))
     try:
         hash(key)

@@ -60,6 +60,9 @@ class LoadedKernel:
     release: str | None = None
     signed_by: tuple[str, ...] = ()
 
+    def __hash__(self) -> int:
+        return hash((self.digest, self.variant, self.origin))
+
     def __repr__(self) -> str:
         if self.revision is None:
             return f"<LoadedKernel {self.metadata.name}: {self.variant}, from {self.origin}>"

@@ -92,7 +92,7 @@ def test_a_denied_kernel_is_refused_whatever_is_said(  # noqa: PLR0917 - each is
     for request in requests:
         error = refused("KY640", **request)
         assert str(error.place) == str(path)
-        assert "'org/*'" in error.what
+        assert "'org' in" in error.what
     monkeypatch.setenv("LOCAL_KERNELS", f"org/gray={built}")
     refused("KY640", hub=web_hub)
 

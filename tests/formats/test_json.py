@@ -52,3 +52,27 @@ def test_what_is_exact_is_read_as_it_stands() -> None:
     assert expected["a"] == "\U0001f600 \\ud800 é"
     for given in (text, text.encode()):
         assert parse_json_object(given, code="KY212", path="x").members == expected
+
+
+@pytest.mark.parametrize(
+    ("read", "step"),
+    [
+        (Index.from_json, "publish it again"),
+        (Metadata.from_json, "build the kernel again"),
+        (Refs.from_json, "`kernelyard hub verify`"),
+    ],
+)
+@pytest.mark.parametrize("document", [b"", b"[]", b"{}", b'{"a": 1, "a": 1}', b"\xff"])
+def test_what_is_to_be_done_about_a_document_that_is_wrong_is_told(
+    read: Callable[..., Any], step: str, document: bytes
+) -> None:
+    with pytest.raises(InputError) as caught:
+        read(document, path="here")
+    assert step in caught.value.hint
+
+
+@pytest.mark.parametrize("read", [Index.from_json, Refs.from_json])
+def test_for_a_later_format_this_program_is_to_be_upgraded(read: Callable[..., Any]) -> None:
+    with pytest.raises(InputError, match="format 99 is newer than this program") as caught:
+        read(b'{"format": 99}', path="here")
+    assert caught.value.hint == "pip install --upgrade kernelyard"

@@ -106,6 +106,7 @@ depends = ["torch"]
 src = ["csrc/gray.cpp"]
 """
 
+MEND = "mend it there, or just before; https://toml.io tells how TOML is written"
 NOT_A_NAME = "not a name for a kernel: 'Gray_scale'; two or more lower-case letters, digits and dashes, a letter first"
 
 SECTION = KernelSection(
@@ -276,8 +277,8 @@ def test_inline_and_dotted_tables_are_tables() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("a = ", ("KY201", "1:5", None, "not valid TOML: Invalid value", "")),
-        ("x = 1\nx = 2\n", ("KY201", "2:6", None, "not valid TOML: Cannot overwrite a value", "")),
+        ("a = ", ("KY201", "1:5", None, "not valid TOML: Invalid value", MEND)),
+        ("x = 1\nx = 2\n", ("KY201", "2:6", None, "not valid TOML: Cannot overwrite a value", MEND)),
         (
             "[torch]\n",
             ("KY204", "1:1", None, "the key `general` is missing", "add `general = ...`"),

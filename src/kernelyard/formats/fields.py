@@ -15,6 +15,13 @@ T = TypeVar("T")
 
 #: Sizes in bytes have up to 19 digits; `int` alone refuses more than 4300 of them, by an error that names no place.
 _LONGEST_NUMBER = 19
+#: Code -> what is to be done about a document that has it, where nothing better is known.
+_STEPS = {
+    "KY212": "build the kernel again; what is published, its owner has to publish again",
+    "KY213": "tell the kernel's owner, who can publish it again; `kernelyard hub verify` checks a whole hub",
+    "KY507": "tell the owner of the hub, who can check it with `kernelyard hub verify`",
+    "KY620": "write it again with `kernelyard doctor --json`",
+}
 _SURROGATE = r"\\u[dD][89a-fA-F]"
 
 
@@ -45,6 +52,7 @@ def parse_json_object(text: bytes | str, *, code: str, path: str) -> Fields:
     Raises:
         InputError: It is not JSON, or not an object.
     """
+    hint = _STEPS.get(code, "")
     try:
         decoded = text.decode() if isinstance(text, bytes) else text
         value = json.loads(decoded, object_pairs_hook=_members, parse_int=_integer, parse_constant=_refuse_constant)
@@ -53,13 +61,14 @@ def parse_json_object(text: bytes | str, *, code: str, path: str) -> Fields:
             json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         place = Place(path, error.lineno, error.colno)
-        raise InputError(code, f"not JSON: {error.msg}", place=place) from None
+        raise InputError(code, f"not JSON: {error.msg}", hint=hint, place=place) from None
     except _NotExactError as error:
-        raise InputError(code, str(error), place=Place(path)) from None
+        raise InputError(code, str(error), hint=hint, place=Place(path)) from None
     except (UnicodeError, RecursionError) as error:
-        raise InputError(code, f"not JSON: {error}", place=Place(path)) from None
+        raise InputError(code, f"not JSON: {error}", hint=hint, place=Place(path)) from None
     if not isinstance(value, dict):
-        raise InputError(code, f"expected a JSON object, found {type(value).__name__}", place=Place(path))
+        what = f"expected a JSON object, found {type(value).__name__}"
+        raise InputError(code, what, hint=hint, place=Place(path))
     return Fields(value, code=code, path=path)
 
 
@@ -93,10 +102,11 @@ class Fields:
         self.path = path
         self.key = key
 
-    def error(self, member: str, what: str) -> InputError:
-        """Make the error for one member."""
+    def error(self, member: str, what: str, *, hint: str | None = None) -> InputError:
+        """Make the error for one member; without a hint it has that of its code."""
         key = ".".join(filter(None, (self.key, member)))
-        return InputError(self.code, what, place=Place(self.path, key=key))
+        hint = _STEPS.get(self.code, "") if hint is None else hint
+        return InputError(self.code, what, hint=hint, place=Place(self.path, key=key))
 
     def required(self, member: str, kind: type[T]) -> T:
         """Return a member that must be there, of the given type."""

@@ -114,7 +114,8 @@ class Index:
         """
         fields = parse_json_object(text, code=CODE, path=path)
         if fields.required("format", int) != FORMAT:
-            raise fields.error("format", f"format {fields.members['format']} is newer than this program; upgrade it")
+            what = f"format {fields.members['format']} is newer than this program"
+            raise fields.error("format", what, hint="pip install --upgrade kernelyard")
         variants = fields.table("variants")
         return cls(
             name=fields.required("name", str),

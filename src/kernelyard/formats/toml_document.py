@@ -41,4 +41,5 @@ def parse_toml(text: str, *, path: str) -> dict[str, Any]:
         place, what = Place(path, 1, 1), f"not valid TOML: {error}"
     else:
         return found
-    raise ManifestError([InputError("KY201", what, place=place)])
+    hint = "mend it there, or just before; https://toml.io tells how TOML is written"
+    raise ManifestError([InputError("KY201", what, hint=hint, place=place)])

@@ -239,7 +239,8 @@ class Refs:
         """
         fields = parse_json_object(text, code=CODE, path=path)
         if fields.required("format", int) != FORMAT:
-            raise fields.error("format", f"format {fields.members['format']} is newer than this program; upgrade it")
+            what = f"format {fields.members['format']} is newer than this program"
+            raise fields.error("format", what, hint="pip install --upgrade kernelyard")
         log = tuple(
             RefChange(
                 ref=move.required("ref", str),

@@ -209,7 +209,8 @@ class StaticHub(PublishingHub):
                 place=Place(self.location),
             ) from None
         if fields.required("format", int) != FORMAT:
-            raise fields.error("format", f"format {fields.members['format']} is newer than this program; upgrade it")
+            what = f"format {fields.members['format']} is newer than this program"
+            raise fields.error("format", what, hint="pip install --upgrade kernelyard")
 
     def fetch_file(self, found: Revision, variant: str | None, entry: FileEntry, destination: Path) -> None:
         """Copy one file of an index; see :meth:`kernelyard.hub.protocol.Hub.fetch_file`."""

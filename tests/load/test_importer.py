@@ -112,6 +112,17 @@ def test_another_kernel_with_the_same_id_is_refused_while_one_is_loaded(make_var
     assert sys.modules["_gray_twin"] is one
 
 
+def test_a_kernel_of_a_kernelyard_that_is_gone_is_called_so(make_variant: MakeVariant) -> None:
+    program = (
+        "import sys\nfrom kernelyard import get_local_kernel\nget_local_kernel(sys.argv[1])\n"
+        "for name in [name for name in sys.modules if name.startswith('kernelyard')]: del sys.modules[name]\n"
+        "from kernelyard import get_local_kernel\nget_local_kernel(sys.argv[1])\n"
+    )
+    command = [sys.executable, "-c", program, make_variant()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "was loaded by a Kernelyard that is not in sys.modules any more [KY603]" in done.stderr
+
+
 @pytest.mark.parametrize("answer", ["raise ValueError('no')", "return 5"])
 def test_an_error_that_has_no_text_is_the_kernels_too(make_variant: MakeVariant, answer: str) -> None:
     body = f"class Mute(Exception):\n    def __str__(self):\n        {answer}\nraise Mute\n"

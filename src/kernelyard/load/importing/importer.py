@@ -156,6 +156,13 @@ def _check_name(name: str, tree: VerifiedTree) -> None:
             hint="its files differ from this one's; load only one of them in a process",
             place=place,
         )
+    if "__kernel__" in getattr(sys.modules.get(name), "__dict__", {}):
+        raise VerificationError(
+            "KY603",
+            f"a kernel with the id {name!r} was loaded by a Kernelyard that is not in sys.modules any more",
+            hint="leave the modules of kernelyard in sys.modules, and load the kernel in a new process",
+            place=place,
+        )
     if name in sys.modules or _is_importable(name, tree.root):
         raise VerificationError(
             "KY603",

@@ -381,8 +381,10 @@ def test_get_loads_what_push_published(kernelyard: Run, built: Path, tmp_path: P
     done = kernelyard("get", "test/tiny", "--version", "1", "--hub", hub, "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    assert document.keys() == {"repo", "revision", "variant", "verdict", "digest", "path", "verification"}
+    members = {"repo", "revision", "variant", "verdict", "digest", "path", "verification"}
+    assert document.keys() == members | {"hub", "release", "signed-by"}
     assert (document["repo"], document["revision"], document["variant"]) == ("test/tiny", revision, CPU)
+    assert (document["hub"], document["release"], document["signed-by"]) == (str(hub), None, [])
     assert document["verdict"] == "It runs on this machine."
 
 

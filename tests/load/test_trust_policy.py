@@ -297,7 +297,7 @@ def test_in_a_folder_that_is_closed_to_a_user_a_policy_may_be_but_no_project(tmp
     if child == 0:
         try:
             if os.geteuid() == 0:
-                for folder in (tmp_path, *tmp_path.parents[:2]):
+                for folder in (tmp_path, *tmp_path.parents[:-2]):
                     folder.chmod(0o755)
                 os.setuid(65534)
             policies._script_folder = lambda: None

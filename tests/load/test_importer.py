@@ -118,7 +118,7 @@ def test_a_kernel_of_a_kernelyard_that_is_gone_is_called_so(make_variant: MakeVa
         "for name in [name for name in sys.modules if name.startswith('kernelyard')]: del sys.modules[name]\n"
         "from kernelyard import get_local_kernel\nget_local_kernel(sys.argv[1])\n"
     )
-    command = [sys.executable, "-c", program, make_variant()]
+    command = [sys.executable, "-c", program, str(make_variant())]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "was loaded by a Kernelyard that is not in sys.modules any more [KY603]" in done.stderr
 

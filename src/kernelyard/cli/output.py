@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from itertools import takewhile
 
-from kernelyard.errors import KernelyardError
+from kernelyard.errors import KernelyardError, printable
 
 __all__ = ["counted", "emit_json", "fail", "follow_progress", "print_table", "size_text"]
 
@@ -20,13 +20,16 @@ _emitted: list[bool] = []
 def emit_json(data: object) -> None:
     """Print data as JSON."""
     _emitted.append(True)
-    print(json.dumps(data, indent=2, ensure_ascii=False))
+    text = json.dumps(data, indent=2, ensure_ascii=False)
+    # JSON spells out control characters below 32 by itself, and no others.
+    print("".join(sign if sign.isprintable() or sign == "\n" else json.dumps(sign)[1:-1] for sign in text))
 
 
 def print_table(rows: Sequence[Sequence[str]], *, head: Sequence[str]) -> None:
     """Print rows in columns; columns whose cells all begin with a digit are right-aligned."""
     if not rows:
         return
+    rows = [tuple(map(printable, row)) for row in rows]
     columns = list(zip(head, *rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
     numeric = [all(cell[:1].isdigit() for cell in column[1:]) for column in columns]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kernelyard.errors import MissingError
+from kernelyard.errors import MissingError, printable
 from kernelyard.formats.facts import Facts
 from kernelyard.formats.versions import Version
 from kernelyard.load.choice.backends import DEVICES, version_of
@@ -72,7 +72,8 @@ def table(verdicts: Iterable[Verdict]) -> tuple[tuple[str, str, str], ...]:
     rows = []
     for number, verdict in enumerate(verdicts):
         word = "no" if not verdict.usable else "yes" if number else "best"
-        rows.append((verdict.variant, word, verdict.reason))
+        # The reason may have words of the publisher's.
+        rows.append((verdict.variant, word, printable(verdict.reason)))
     return tuple(rows)
 
 

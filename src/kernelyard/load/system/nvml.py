@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Iterable
 from typing import Any
 
+from kernelyard.errors import printable
 from kernelyard.formats.versions import InvalidVersion, Version
 from kernelyard.records import record
 
@@ -111,7 +112,8 @@ def _gpus(nvml: Any) -> Iterable[Gpu]:
 def _text(nvml: Any, function: str, device: Any) -> str:
     ask = getattr(nvml, function, None)
     text = ctypes.create_string_buffer(_TEXT_LENGTH)
-    return text.value.decode("utf-8", "replace") if ask is not None and ask(device, text, _TEXT_LENGTH) == 0 else ""
+    is_told = ask is not None and ask(device, text, _TEXT_LENGTH) == 0
+    return printable(text.value.decode("utf-8", "replace")) if is_told else ""
 
 
 def _is_cut(nvml: Any, device: Any) -> bool:

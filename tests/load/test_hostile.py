@@ -6,6 +6,7 @@ import importlib
 import importlib.resources
 import os
 import pkgutil
+import stat
 import subprocess
 import sys
 import sysconfig
@@ -294,6 +295,86 @@ def test_an_entry_of_the_store_that_is_no_folder_of_its_own_is_refused(
     assert str(caught.value.place) == str(entry)
 
 
+def plant_pipe(entry: Path) -> None:
+    os.mkfifo(entry / "planted")
+
+
+def plant_socket(entry: Path) -> None:
+    os.mknod(entry / "planted", stat.S_IFSOCK | 0o600)
+
+
+def plant_name_that_is_no_text(entry: Path) -> None:
+    Path(os.fsdecode(os.fsencode(entry) + b"/planted\xff")).write_text("")
+
+
+def plant_endless_file(entry: Path) -> None:
+    (entry / "planted").write_text("")
+    os.truncate(entry / "planted", 1 << 37)
+
+
+def make_endless(entry: Path) -> None:
+    os.truncate(entry / "_ops.py", 1 << 37)
+
+
+def plant_folders_without_end(entry: Path) -> None:
+    make_deep(entry / "planted")
+
+
+def make_deep(folder: Path) -> None:
+    """Make a file below so many folders that neither recursion nor its path as a whole would do."""
+    folder.mkdir()
+    here = os.open(folder, os.O_RDONLY)
+    for _ in range(2100):
+        os.mkdir("d", dir_fd=here)
+        inner = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(os.open("file", os.O_CREAT | os.O_WRONLY, 0o644, dir_fd=here))
+    os.close(here)
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (plant_pipe, "planted: this file is a pipe, a socket or a device"),
+        (plant_socket, "planted: this file is a pipe, a socket or a device"),
+        (plant_name_that_is_no_text, "planted\\udcff: this file has a name that is not UTF-8"),
+        (plant_endless_file, "planted: this file does not belong here: the index of the hub does not list it"),
+        (make_endless, "_ops.py: this file is not the file that the index of the hub names"),
+        (plant_folders_without_end, "folders in folders, more than 64 deep, which no kernel has"),
+    ],
+)
+def test_what_no_kernel_has_is_refused_before_anything_of_it_is_read(
+    make_variant: MakeVariant,
+    publish: Publish,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    harm: Callable[[Path], None],
+    said: str,
+) -> None:
+    publish(make_variant(files={"_ops.py": "raise RuntimeError('first')\n"}).parent)
+    with pytest.raises(ImportError, match="first"):
+        get_kernel("org/gray", version=1, hub=tmp_path / "hub")
+    (entry,) = (tmp_path / "store/variants").iterdir()
+    harm(entry)
+    monkeypatch.setattr("kernelyard.load.stored.stamps.hash_tree", lambda _: pytest.fail("it was read"))
+    with pytest.raises(VerificationError) as caught:
+        get_kernel("org/gray", version=1, hub=tmp_path / "hub")
+    assert (caught.value.code, caught.value.exit_code) == ("KY602", 4)
+    assert said in str(caught.value)
+    subprocess.run(["rm", "-rf", entry], check=True)
+
+
+def test_a_folder_of_the_user_s_that_has_no_end_is_refused(make_variant: MakeVariant) -> None:
+    variant = make_variant()
+    make_deep(variant / "deep")
+    with pytest.raises(InputError, match="more than 64 deep") as caught:
+        get_local_kernel(variant)
+    assert (caught.value.code, caught.value.hint) == ("KY511", f"remove {variant / 'deep'}")
+    subprocess.run(["rm", "-rf", variant / "deep"], check=True)
+
+
 def test_a_file_that_has_become_a_pipe_is_not_waited_for(make_variant: MakeVariant) -> None:
     variant = make_variant(files={"__init__.py": LATE, "table.txt": "1"})
     module = get_local_kernel(variant)
@@ -331,3 +412,27 @@ def test_a_home_that_is_not_known_is_told() -> None:
     with pytest.raises(InputError, match="leads nowhere") as caught:
         get_local_kernel("~no-such-user-at-all/kernel")
     assert caught.value.code == "KY607"
+
+
+def test_an_error_of_ours_that_a_kernel_raises_is_a_failure_of_the_kernel(make_variant: MakeVariant) -> None:
+    fake = "from kernelyard.errors import VerificationError\nraise VerificationError('KY602', 'made up')\n"
+    variant = make_variant(files={"__init__.py": fake})
+    with pytest.raises(LoadError, match="made up") as caught:
+        get_local_kernel(variant)
+    assert caught.value.code == "KY604"
+    assert str(caught.value.place) == f"{variant / '__init__.py'}:2"
+
+
+def test_an_error_of_another_kernel_that_a_kernel_loads_stays_what_it_is(make_variant: MakeVariant) -> None:
+    inner = make_variant("inner", files={"_ops.py": "import nothing_of_that_name\n"})
+    loads = f"from kernelyard import get_local_kernel\nget_local_kernel({str(inner)!r})\n"
+    with pytest.raises(LoadError) as caught:
+        get_local_kernel(make_variant("outer", files={"__init__.py": loads}))
+    assert str(caught.value.place) == f"{inner / '_ops.py'}:1"
+
+
+def test_what_a_kernel_says_when_it_fails_cannot_speak_to_the_terminal(make_variant: MakeVariant) -> None:
+    variant = make_variant(files={"__init__.py": "raise Exception('\\x1b[31mred\\n  a line')\n"})
+    with pytest.raises(LoadError) as caught:
+        get_local_kernel(variant)
+    assert "\\x1b[31mred\\n  a line [KY604]" in str(caught.value)

@@ -158,7 +158,7 @@ def test_verify_names_each_file_that_is_not_what_was_fetched(cache: Cache, store
     assert done.returncode == 4
     found = sorted((one["where"], one["what"]) for one in json.loads(done.stdout)["findings"])
     if forgotten:
-        what = "one of its files is not what was fetched"
+        what = "has a file that is not what was fetched"
         assert found == sorted([(str(gray), what), (str(blue), what)])
     else:
         expected = [(gray / "data.bin", "is not what was fetched"), (gray / "more.py", "does not belong here")]
@@ -400,3 +400,34 @@ def test_a_layer_that_is_none_is_told_once(kernelyard: Command, tmp_path: Path, 
         f"nothing is taken from the layer {tmp_path}/layer.tar: it is a file, and has to be unpacked",
         f"there is no layer {tmp_path}/typo, which KERNELYARD_LAYERS names",
     ]
+
+
+def test_what_is_in_the_place_of_a_kernel_or_no_file_in_one_is_found(cache: Cache, store: Path) -> None:
+    gray = entry(store, "gray", 1)
+    os.mkfifo(gray / "pipe")
+    (store / "variants" / "planted").symlink_to(gray)
+    done = cache("verify", "--json")
+    assert done.returncode == 4
+    found = {one["where"]: one["what"] for one in json.loads(done.stdout)["findings"]}
+    assert found == {
+        str(gray / "pipe"): "is a pipe, a socket or a device, which the store has none of",
+        str(store / "variants" / "planted"): "is not a folder, as all entries of the store are",
+    }
+
+
+def test_folders_without_end_do_not_keep_the_store_from_being_looked_after(cache: Cache, store: Path) -> None:
+    gray = entry(store, "gray", 1)
+    deep = gray / "/".join(["d"] * 1200)
+    subprocess.run(["mkdir", "-p", deep], check=True)
+    assert cache("ls").returncode == 0
+    done = cache("verify")
+    assert (done.returncode, "folders in folders, more than 64 deep" in done.stdout) == (4, True)
+    assert cache("gc", "--max-size", "0", "--grace", "0").returncode == 0
+    assert not gray.exists()
+    assert list((store / "aside").iterdir()) == []
+
+
+def test_a_layer_in_the_store_itself_is_not_written(cache: Cache, store: Path) -> None:
+    done = cache("export", store / "variants" / "x")
+    assert (done.returncode, "KY304" in done.stderr) == (2, True)
+    assert not (store / "variants" / "x").exists()

@@ -13,6 +13,7 @@ from kernelyard.store.files import (
     no_answer,
     open_regular,
     real_path,
+    remove_folder,
     writing,
 )
 
@@ -31,5 +32,6 @@ __all__ = [
     "own_folder",
     "pass_over",
     "real_path",
+    "remove_folder",
     "writing",
 ]

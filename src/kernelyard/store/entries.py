@@ -20,7 +20,7 @@ from pathlib import Path
 
 from kernelyard.errors import EnvironmentProblemError, KernelyardError, Place, VerificationError
 from kernelyard.records import record
-from kernelyard.store.files import absolute_path, answering, look_anew, make_folder, no_answer, writing
+from kernelyard.store.files import absolute_path, answering, look_anew, make_folder, no_answer, remove_folder, writing
 from kernelyard.store.permissions import check_store
 
 __all__ = ["LAYERED", "Entry", "Store", "own_folder", "pass_over"]
@@ -199,7 +199,7 @@ class Store:
                     entry.path.rename(aside)
             except FileNotFoundError:
                 return False
-            shutil.rmtree(aside)
+            remove_folder(aside)
         return True
 
     def _roots(self, kind: str) -> tuple[Path, ...]:
@@ -233,7 +233,8 @@ class Store:
             except FileNotFoundError:
                 continue
             if abandoned:
-                shutil.rmtree(folder, ignore_errors=True)
+                with suppress(OSError):
+                    remove_folder(folder)
 
 
 def own_folder(of_user: Callable[..., Path]) -> Path:

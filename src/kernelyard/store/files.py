@@ -23,6 +23,7 @@ __all__ = [
     "no_answer",
     "open_regular",
     "real_path",
+    "remove_folder",
     "writing",
 ]
 
@@ -186,6 +187,30 @@ def _make_one(folder: Path) -> None:
             return
         what = "a link that leads nowhere is here" if folder.is_symlink() else "what is here is no folder"
         raise FileExistsError(errno.EEXIST, what, os.fspath(folder)) from None
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder with all that is in it, however deep its folders are.
+
+    Raises:
+        OSError: Something of it cannot be removed.
+    """
+    import shutil
+
+    try:
+        shutil.rmtree(folder)
+    except RecursionError:
+        # Folders in folders are moved up until they are few enough.
+        pending = [folder]
+        while pending:
+            one = pending.pop()
+            for item in list(os.scandir(one)):
+                if item.is_dir(follow_symlinks=False):
+                    pending.append(folder.with_name(f"{folder.name}-{len(pending)}-{item.inode()}"))
+                    os.rename(item.path, pending[-1])  # noqa: PTH104 - of an entry of a scan
+                else:
+                    os.unlink(item.path)  # noqa: PTH108
+            one.rmdir()
 
 
 def no_answer(error: OSError, path: Path, *, elsewhere: str = _ELSEWHERE) -> EnvironmentProblemError | None:

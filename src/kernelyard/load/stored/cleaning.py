@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from kernelyard.load.stored.inventory import size_of
 from kernelyard.load.stored.stamps import stamp_folder
 from kernelyard.records import record
-from kernelyard.store import Entry, Store
+from kernelyard.store import Entry, Store, remove_folder
 
 __all__ = ["GRACE_S", "Cleaned", "clean_store"]
 
@@ -121,7 +121,8 @@ def _remove(path: Path) -> None:
 
 
 def _remove_folder(path: Path) -> None:
-    shutil.rmtree(path, ignore_errors=True)
+    with suppress(OSError):
+        remove_folder(path)
 
 
 def _remove_file(path: Path) -> None:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from kernelyard.errors import KernelyardError
+from kernelyard.errors import KernelyardError, printable
 from kernelyard.formats.fields import Fields, parse_json_object
 from kernelyard.formats.index import FileEntry, Index, VariantEntry
 from kernelyard.formats.metadata import Metadata
-from kernelyard.hub.folder import hash_tree
+from kernelyard.hub.folder import hash_tree, reading
 from kernelyard.hub.memory import Memory
-from kernelyard.load.stored.survey import unsafe
+from kernelyard.load.stored.survey import odd, unsafe, walk
 from kernelyard.load.stored.verified import content_key
 from kernelyard.records import record
-from kernelyard.store import Store, open_regular
+from kernelyard.store import LAYERED, Store, open_regular
 
 __all__ = ["Finding", "Origin", "Stored", "findings", "origins", "remembered_files", "size_of", "stored_kernels"]
 
@@ -74,7 +75,7 @@ class Finding:
     what: str
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.what}"
+        return printable(f"{self.path}: {self.what}")
 
 
 def stored_kernels(store: Store) -> tuple[Stored, ...]:
@@ -94,6 +95,7 @@ def findings(store: Store) -> Iterator[Finding]:
     """Hash all kernels and indexes of a store and its layers, whatever stamps say, and yield what is wrong."""
     known = origins(store)
     for _, one in _all(store):
+        yield from _no_entries(one)
         for entry in one.entries():
             if entry.kind == "variants":
                 yield from _wrong_variant(entry.path, known.get(entry.key))
@@ -131,13 +133,16 @@ def remembered_files(store: Store) -> Iterator[tuple[Path, Fields]]:
 def size_of(folder: Path) -> int:
     """Return the bytes of all files below a folder; a file with several names counts once."""
     seen: dict[tuple[int, int], int] = {}
-    for path, _, names in os.walk(folder):
-        for name in names:
-            try:
-                found = Path(path, name).lstat()
-            except OSError:
-                continue
-            seen[found.st_dev, found.st_ino] = found.st_size
+    pending = [os.fspath(folder)]
+    while pending:
+        # What is gone meanwhile, or may not be looked into, counts for nothing.
+        with suppress(OSError), os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                found = entry.stat(follow_symlinks=False)
+                if stat.S_ISDIR(found.st_mode):
+                    pending.append(entry.path)
+                else:
+                    seen[found.st_dev, found.st_ino] = found.st_size
     return sum(seen.values())
 
 
@@ -165,18 +170,27 @@ def _stored(path: Path, used: float, layer: Path | None, origin: Origin | None) 
     )
 
 
+def _no_entries(store: Store) -> Iterator[Finding]:
+    """Yield what is in the place of entries and is none."""
+    for kind in sorted(LAYERED):
+        with suppress(OSError):
+            for path in sorted((store.root / kind).iterdir()):
+                if not stat.S_ISDIR(path.lstat().st_mode):
+                    yield Finding(path, "is not a folder, as all entries of the store are")
+
+
 def _odd_files(path: Path) -> Iterator[Finding]:
-    for one in sorted(path.rglob("*")):
-        if one.is_symlink():
-            yield Finding(one, "is a link, which the store has none of")
-        elif one.suffix == ".pyc":
-            yield Finding(one, "is bytecode, which the store has none of")
+    for name, found in sorted(walk(path), key=lambda one: one[0]):
+        what = odd(name, found)
+        if what is not None:
+            yield Finding(path / name, what)
 
 
 def _wrong_variant(path: Path, origin: Origin | None) -> Iterator[Finding]:
     try:
+        with reading(path):
+            yield from _odd_files(path)
         digests = hash_tree(path)
-        yield from _odd_files(path)
         found = unsafe(path)
     except KernelyardError as error:
         yield Finding(Path(error.place.path) if error.place else path, error.what)
@@ -187,7 +201,7 @@ def _wrong_variant(path: Path, origin: Origin | None) -> Iterator[Finding]:
     if _key(files) == path.name:
         return
     if origin is None:
-        yield Finding(path, "one of its files is not what was fetched")
+        yield Finding(path, "has a file that is not what was fetched")
         return
     expected: Mapping[str, str] = {file.path: file.sha256 for file in origin.entry.files}
     for name in sorted({*expected, *digests}):

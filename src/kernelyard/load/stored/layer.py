@@ -49,13 +49,16 @@ def export_layer(store: Store, target: Path, repos: Collection[str] = ()) -> Exp
         repos: Only these kernels, ``org/name``; empty stands for all.
 
     Raises:
-        InputError: Something is there already (KY304).
+        InputError: Something is there already, or it is in the store (KY304).
         MissingError: The store does not have such a kernel (KY304).
         VerificationError: A file in the store is not what was fetched (KY602).
         EnvironmentProblemError: The target cannot be written (KY301, KY302).
     """
     if target.is_file() or (target.is_dir() and any(target.iterdir())):
         raise InputError("KY304", "there is something here already", hint="name a new one", place=Place(str(target)))
+    if any(target.resolve().is_relative_to(one.resolve()) for one in (store.root, *store.layers)):
+        what = "this is in the store, or in a layer of it, and would be taken for a part of it"
+        raise InputError("KY304", what, hint="name a folder elsewhere", place=Place(str(target)))
     _check(store)
     kernels = [one for one in stored_kernels(store) if not repos or one.name in repos]
     missing = sorted({*repos} - {one.name for one in kernels})

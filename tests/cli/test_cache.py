@@ -431,3 +431,16 @@ def test_a_layer_in_the_store_itself_is_not_written(cache: Cache, store: Path) -
     done = cache("export", store / "variants" / "x")
     assert (done.returncode, "KY304" in done.stderr) == (2, True)
     assert not (store / "variants" / "x").exists()
+
+
+@pytest.mark.parametrize("command", ["ls", "verify", "gc"])
+@pytest.mark.parametrize("kind", ["file", "loop"])
+def test_a_store_that_is_no_folder_is_told(kernelyard: Command, tmp_path: Path, command: str, kind: str) -> None:
+    where = tmp_path / kind
+    if kind == "loop":
+        where.symlink_to(kind)
+    else:
+        where.write_text("")
+    done = kernelyard("cache", command, cwd=tmp_path, env={"KERNELYARD_CACHE": str(where)})
+    assert done.returncode == 3
+    assert f"{where}: the store is not a folder [KY302]" in done.stderr

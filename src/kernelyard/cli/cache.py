@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from datetime import datetime, timezone
@@ -225,6 +226,11 @@ def _time(seconds: float) -> str:
 
 
 def _store() -> Store:
+    from kernelyard.errors import EnvironmentProblemError, Place
     from kernelyard.store import Store
 
-    return Store.default()
+    store = Store.default()
+    if os.path.lexists(store.root) and not os.path.isdir(store.root):  # noqa: PTH112 - Path.is_dir raises for loops
+        hint = "point KERNELYARD_CACHE to a folder, or move what is there out of the way"
+        raise EnvironmentProblemError("KY302", "the store is not a folder", hint=hint, place=Place(str(store.root)))
+    return store

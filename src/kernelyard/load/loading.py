@@ -34,7 +34,8 @@ from kernelyard.load.resolve.remembered import doubt, freshness
 from kernelyard.load.resolve.resolution import Choice, OfflineError, Terms, at, best, check_files, judged, resolve
 from kernelyard.load.stored.fetch import fetch_variant, metadata_of
 from kernelyard.load.stored.verified import VerifiedTree, content_key
-from kernelyard.load.trust.checks import check_consent, check_evidence, check_local, check_variant, policy_keys
+from kernelyard.load.trust.allowed import policy_keys
+from kernelyard.load.trust.checks import check_consent, check_evidence, check_local, check_variant
 from kernelyard.load.trust.policies import policies
 from kernelyard.load.trust.signers import verified_keys
 from kernelyard.records import record

@@ -17,7 +17,8 @@ from kernelyard.load.folders import find_folder
 from kernelyard.load.overrides import local_override
 from kernelyard.load.resolve.known import ask_or_recall
 from kernelyard.load.system.description import System
-from kernelyard.load.trust.checks import check_allowed, check_local
+from kernelyard.load.trust.allowed import check_allowed
+from kernelyard.load.trust.checks import check_local
 from kernelyard.load.trust.refused import allowed, trusted
 from kernelyard.records import record
 from kernelyard.store import absolute_path

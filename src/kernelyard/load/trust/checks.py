@@ -17,7 +17,7 @@ import time
 from collections.abc import Hashable, Iterable
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from kernelyard.errors import EnvironmentProblemError, InputError, Place, VerificationError
 from kernelyard.formats.index import VariantEntry
@@ -26,28 +26,30 @@ from kernelyard.hub.folder import FolderHub
 from kernelyard.hub.protocol import check_repo
 from kernelyard.load.resolve.remembered import freshness
 from kernelyard.load.stored.verified import VerifiedTree
+from kernelyard.load.trust.allowed import (
+    allowance_of,
+    asked_for,
+    check_allowed,
+    check_denied,
+    consenting,
+    hugging_face,
+    identities_for,
+    no_local,
+    policy_keys,
+)
 from kernelyard.load.trust.policies import VARIABLE, InForce, policies
 from kernelyard.load.trust.signers import check_signers, vouching
 from kernelyard.records import record
 
-if TYPE_CHECKING:
-    from kernelyard.formats.signature import PublicKey
-    from kernelyard.formats.sigstore_identity import Identity
-    from kernelyard.hub.hugging_face import HuggingFaceHub
-
 __all__ = [
     "Consent",
     "Way",
-    "asked_for",
     "asks_for_bundles",
-    "check_allowed",
     "check_consent",
     "check_evidence",
     "check_local",
     "check_variant",
     "consent_of",
-    "identities_for",
-    "policy_keys",
 ]
 
 #: How a kernel is asked for: of a hub, to be locked, or by a lock that names its revision and the sha256 of every file.
@@ -85,7 +87,7 @@ def check_consent(source: Hub, repo: str, trust_remote_code: object, *, refresh:
     if not refresh and _is_settled(key):
         return
     in_force = policies()
-    if not (_consenting(in_force, source, repo) or consent is True or _names(consent, repo)):
+    if not (consenting(in_force, source, repo) or consent is True or _names(consent, repo)):
         _check_publisher(in_force, source, repo, refresh=refresh)
     _settle(key)
 
@@ -193,10 +195,10 @@ def check_local(path: Path, repo: str | None = None) -> None:
         return
     in_force = policies()
     if repo is not None:
-        _check_denied(in_force, repo)
+        check_denied(in_force, repo)
     for one in in_force:
         if not one.policy.local:
-            raise _no_local(one, str(path))
+            raise no_local(one, path)
     _settle(key)
 
 
@@ -215,16 +217,6 @@ class Consent:
     why: str
 
 
-def check_allowed(source: Hub, repo: str) -> bool:
-    """Check that no policy forbids a kernel, whatever a caller says; return whether policies are the consent.
-
-    Raises:
-        VerificationError: A policy denies the kernel (KY640) or does not allow it from there (KY641, KY643).
-        InputError: A policy has mistakes or cannot be read (KY647, KY2xx).
-    """
-    return _consenting(policies(), source, repo)
-
-
 def consent_of(source: Hub, repo: str) -> Consent:
     """Return what :func:`check_consent` would come to if the caller said nothing, as far as that is known here.
 
@@ -237,7 +229,7 @@ def consent_of(source: Hub, repo: str) -> Consent:
             return Consent(given=True, forbidden=False, why=why)
     except VerificationError as error:
         return Consent(given=False, forbidden=True, why=f"{error.place}: {error.what}")
-    if _hugging_face(source) is None:
+    if hugging_face(source) is None:
         return Consent(given=False, forbidden=False, why="it needs a policy that names it, or trust_remote_code")
     from kernelyard.load.trust.publisher import recalled_publisher
 
@@ -248,79 +240,9 @@ def consent_of(source: Hub, repo: str) -> Consent:
     return Consent(given=kept.trusted, forbidden=False, why=str(kept))
 
 
-def asked_for(one: InForce, source: Hub, repo: str) -> tuple[str, ...]:
-    """Return what evidence a policy asks for, of which one suffices; empty where it asks for none."""
-    allowance = one.policy.allowance(_addresses(source), repo)
-    return one.policy.evidence if allowance is None else allowance.evidence
-
-
-def identities_for(one: InForce | None, source: Hub, repo: str) -> tuple[Identity, ...]:
-    """Return who may sign a kernel by Sigstore: whom a policy names, or whom it is known of."""
-    from kernelyard.formats.sigstore_identity import KERNELS_COMMUNITY
-
-    allowance = one.policy.allowance(_addresses(source), repo) if one is not None else None
-    if allowance is not None and allowance.identities:
-        return allowance.identities
-    is_community = _hugging_face(source) is not None and repo.partition("/")[0] == "kernels-community"
-    return KERNELS_COMMUNITY if is_community else ()
-
-
-def policy_keys(in_force: Iterable[InForce], source: Hub, repo: str) -> tuple[PublicKey, ...]:
-    """Return the keys that policies name for a kernel on a hub."""
-    found = (one.policy.allowance(_addresses(source), repo) for one in in_force)
-    return tuple(key for allowance in found if allowance is not None for key in allowance.keys)
-
-
-def _consenting(in_force: Iterable[InForce], source: Hub, repo: str) -> bool:
-    _check_denied(in_force, repo)
-    if source.is_local:
-        _check_local_hub(in_force, source, repo)
-        return True
-    return _check_allowed(in_force, source, repo)
-
-
-def _check_denied(in_force: Iterable[InForce], repo: str) -> None:
-    for one in in_force:
-        pattern = one.policy.denied(repo)
-        if pattern is not None:
-            # `org` in the file is read as `org/*`.
-            is_written = pattern in one.policy.members.get("deny", ())
-            written = pattern if is_written else pattern.removesuffix("/*")
-            raise VerificationError(
-                "KY640",
-                f"{repo} is denied here by {written!r} in `deny`",
-                hint="no argument changes that; ask whoever wrote the policy",
-                place=Place(one.policy.where),
-            )
-
-
-def _check_local_hub(in_force: Iterable[InForce], source: Hub, repo: str) -> None:
-    for one in in_force:
-        if not one.policy.local and one.policy.allowance(_addresses(source), repo) is None:
-            raise _no_local(one, source.location)
-
-
-def _check_allowed(in_force: Iterable[InForce], source: Hub, repo: str) -> bool:
-    """Check that every policy that lists what is allowed lists this; return whether one of them is the consent."""
-    consenting = False
-    for one in in_force:
-        if one.policy.allow is None:
-            continue
-        allowance = one.policy.allowance(_addresses(source), repo)
-        if allowance is None:
-            raise VerificationError(
-                "KY641",
-                f"{repo} from {source.location} is not among what this policy allows",
-                hint="no argument changes that; name it in [[trust.allow]] if it is to be loaded",
-                place=Place(one.policy.where),
-            )
-        consenting = consenting or (allowance.consent and one.may_consent)
-    return consenting
-
-
 def _check_publisher(in_force: Iterable[InForce], source: Hub, repo: str, *, refresh: bool) -> None:
     said = ""
-    hub = _hugging_face(source)
+    hub = hugging_face(source)
     if hub is not None:
         from kernelyard.load.trust.publisher import publisher_of
 
@@ -330,7 +252,7 @@ def _check_publisher(in_force: Iterable[InForce], source: Hub, repo: str, *, ref
         said = f"; {publisher}" if publisher is not None else "; over plain http:// nobody is a trusted publisher"
     hint = "pass trust_remote_code=True (--trust-remote-code) if you trust whoever publishes it there"
     for one in in_force:
-        allowance = one.policy.allowance(_addresses(source), repo)
+        allowance = allowance_of(one, source, repo)
         if allowance is not None and allowance.consent and not one.may_consent:
             said += f"; others than you may have written {one.policy.where}, which is therefore no consent of yours"
     raise VerificationError(
@@ -379,29 +301,6 @@ def _too_little(one: InForce, source: Hub, found: Revision, asked: tuple[str, ..
         hint=f"no argument changes that; see `kernelyard info --verify`, and {'; or '.join(steps)}",
         place=Place(one.policy.where),
     )
-
-
-def _no_local(one: InForce, path: str) -> VerificationError:
-    return VerificationError(
-        "KY643",
-        f"kernels in folders are not loaded here (`local = false`): {path}",
-        hint="no argument changes that; unset LOCAL_KERNELS, or name the folder as a hub in [[trust.allow]]",
-        place=Place(one.policy.where),
-    )
-
-
-def _addresses(source: Hub) -> tuple[str, ...]:
-    from kernelyard.formats.policy import HUGGING_FACE
-
-    return (source.location, *((HUGGING_FACE,) if _hugging_face(source) is not None else ()))
-
-
-def _hugging_face(source: Hub) -> HuggingFaceHub | None:
-    if source.is_local:
-        return None
-    from kernelyard.hub.hugging_face import HuggingFaceHub
-
-    return source if isinstance(source, HuggingFaceHub) else None
 
 
 def _consent(said: object) -> bool | frozenset[str]:

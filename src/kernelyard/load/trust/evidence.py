@@ -13,7 +13,8 @@ from kernelyard.formats.metadata import Metadata
 from kernelyard.formats.signature import PublicKey, signed_part, verify_signatures
 from kernelyard.hub import Hub, Revision
 from kernelyard.load.stored.verified import VerifiedTree
-from kernelyard.load.trust.checks import asked_for, check_evidence, consent_of, identities_for, policy_keys
+from kernelyard.load.trust.allowed import asked_for, identities_for, policy_keys
+from kernelyard.load.trust.checks import check_evidence, consent_of
 from kernelyard.load.trust.policies import policies
 from kernelyard.load.trust.signers import Signers
 from kernelyard.load.trust.variant import BUNDLE, verify_signed_variant

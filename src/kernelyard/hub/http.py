@@ -14,7 +14,6 @@ from typing import IO, Any
 from urllib.parse import quote, unquote, urlsplit
 
 from kernelyard.errors import InputError
-from kernelyard.hub.pace import paced_opener
 from kernelyard.hub.static import Answer
 from kernelyard.hub.transfer import Patience, Transfer
 from kernelyard.records import record
@@ -129,6 +128,8 @@ class HttpReader:
     @cached_property
     def _opener(self) -> urllib.request.OpenerDirector:
         # Made for the first request: a kernel that is in the store needs none.
+        from kernelyard.hub.pace import paced_opener
+
         return paced_opener(SafeRedirects(self._address))
 
     def where(self, path: str) -> str:

@@ -32,7 +32,6 @@ from kernelyard.hub import http
 from kernelyard.hub.http import Address, SafeRedirects, authorize, without_password
 from kernelyard.hub.hugging_face_address import DEFAULT_ENDPOINT, endpoint
 from kernelyard.hub.offline import offline_variable
-from kernelyard.hub.pace import paced_opener
 from kernelyard.hub.static import LARGEST_DOCUMENT, Answer
 from kernelyard.hub.transfer import Patience, Transfer, trouble
 from kernelyard.records import record
@@ -162,6 +161,8 @@ class Access:
     @cached_property
     def _opener(self) -> urllib.request.OpenerDirector:
         # Made for the first request: a kernel that is in the store needs none.
+        from kernelyard.hub.pace import paced_opener
+
         return paced_opener(_Redirects(self._address))
 
     def resolve_url(self, repo: str, revision: str, path: str) -> str:

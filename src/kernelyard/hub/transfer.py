@@ -12,7 +12,6 @@ from typing import Any
 
 from kernelyard.errors import EnvironmentProblemError, Place
 from kernelyard.hub.offline import offline_variable
-from kernelyard.hub.pace import TooSlowError
 from kernelyard.hub.silence import longest_silence, silent, telling
 from kernelyard.hub.static import LARGEST_DOCUMENT
 from kernelyard.records import record
@@ -201,6 +200,8 @@ class Transfer:
 
     def _note_silence(self, error: object) -> None:
         """Count how long the server has been silent, where that is what went wrong; raise it where it is too long."""
+        from kernelyard.hub.pace import TooSlowError
+
         if isinstance(error, TimeoutError) and not isinstance(error, TooSlowError):
             self._silent_s += self._timeout_s
             if self._silent_s >= self._longest_silence_s:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from pathlib import Path
 
 __all__ = ["installed_packages", "installed_version", "normalised"]
 
-_SEPARATORS = r"[-_.]+"
-#: Folder of the module path -> when it changed last, and the versions that the names of its folders tell.
+_SUFFIX = ".dist-info"
+#: Folder of the module path -> when it changed last, and the folders of metadata in it by the packages' names.
 _listed: dict[str, tuple[int, dict[str, tuple[str, ...]]]] = {}
 
 
 def normalised(name: str) -> str:
     """Return the name of a package as the index compares it (PEP 503)."""
-    return re.sub(_SEPARATORS, "-", name).lower()
+    name = name.lower().replace("_", "-").replace(".", "-")
+    # Without a pattern: each name in an environment passes here when a process loads its first kernel.
+    while "--" in name:
+        name = name.replace("--", "-")
+    return name
 
 
 def installed_version(name: str, *, beside: Path | None = None) -> str | None:
@@ -31,7 +34,11 @@ def installed_version(name: str, *, beside: Path | None = None) -> str | None:
     """
     folders = sys.path if beside is None else [str(beside.parent)]
     for folder in folders:
-        versions = _in_folder(folder or ".").get(name, ())
+        folder = folder or "."  # noqa: PLW2901
+        entries = _in_folder(folder).get(name, ())
+        # What is left of a package that was half removed has a folder and no metadata.
+        there = [entry for entry in entries if os.path.exists(f"{folder}/{entry}/METADATA")]  # noqa: PTH110
+        versions = [entry.removesuffix(_SUFFIX).rpartition("-")[2] for entry in there]
         if len(versions) == 1:
             return versions[0]
         if versions:
@@ -72,11 +79,9 @@ def _read(folder: str) -> dict[str, tuple[str, ...]]:
     except OSError:
         return {}
     for entry in names:
-        name, dash, version = entry.removesuffix(".dist-info").rpartition("-")
+        name, dash, version = entry.removesuffix(_SUFFIX).rpartition("-")
         # An underscore stands for what cannot be in a file's name: which, only the metadata tells.
-        if dash and entry.endswith(".dist-info") and "_" not in version:
-            # What is left of a package that was half removed has a folder and no metadata.
-            if not os.path.exists(f"{folder}/{entry}/METADATA"):  # noqa: PTH110
-                continue
-            found[normalised(name)] = (*found.get(normalised(name), ()), version)
+        if dash and entry.endswith(_SUFFIX) and "_" not in version:
+            key = normalised(name)
+            found[key] = (*found.get(key, ()), entry)
     return found

@@ -78,36 +78,36 @@ def examined_policies() -> tuple[tuple[Path, InForce | KernelyardError], ...]:
     Nothing is remembered of them.
     """
     found: list[tuple[Path, InForce | KernelyardError]] = []
-    path = Path(os.environ.get(VARIABLE, ""))
     try:
-        for path, named in _places():
+        for text, named in _places():
             try:
-                one: InForce | KernelyardError | None = _read(path, named=named, keep=False)
+                one: InForce | KernelyardError | None = _read(text, named=named, keep=False)
             except KernelyardError as error:
                 one = error
             if one is not None:
-                found.append((path, one))
+                found.append((Path(text), one))
     except InputError as error:  # that the variable names a path that is none
-        found.append((path, error))
+        found.append((Path(os.environ.get(VARIABLE, "")), error))
     return tuple(found)
 
 
-def _places() -> Iterator[tuple[Path, bool]]:
+def _places() -> Iterator[tuple[str, bool]]:
     """Yield each file that may be one, and whether it has to be there."""
-    seen: set[Path] = set()
+    seen: set[str] = set()
     for start in (_current_folder(), _script_folder()):
         for folder in _upwards(start) if start is not None else ():
             if folder not in seen:
                 seen.add(folder)
-                yield folder / _SETTINGS_FILE, False
-                yield folder / _PYPROJECT, False
+                # As text: nearly all of them are not there, and this is asked some times in each load.
+                yield os.path.join(folder, _SETTINGS_FILE), False  # noqa: PTH118
+                yield os.path.join(folder, _PYPROJECT), False  # noqa: PTH118
     named = os.environ.get(VARIABLE)
     if named:
-        yield _named(named), True
+        yield str(_named(named)), True
     own = _configuration()
     if own is not None:
-        yield own / _OWN_FILE, False
-    yield Path(_MACHINE), False
+        yield str(own / _OWN_FILE), False
+    yield _MACHINE, False
 
 
 def _named(text: str) -> Path:
@@ -132,48 +132,48 @@ def _configuration() -> Path | None:
         return None
 
 
-def _current_folder() -> Path | None:
+def _current_folder() -> str | None:
     try:
-        return Path.cwd().resolve()
+        return os.path.realpath(os.getcwd())  # noqa: PTH109
     except OSError:
         return None  # it is gone
 
 
-def _script_folder() -> Path | None:
+def _script_folder() -> str | None:
     file = getattr(sys.modules.get("__main__"), "__file__", None)
     try:
-        return real_path(Path(file)).parent if isinstance(file, str) else None
+        return str(real_path(Path(file)).parent) if isinstance(file, str) else None
     except ValueError:
         return None  # a NUL is in it: no file has such a name
 
 
-def _upwards(folder: Path) -> Iterator[Path]:
+def _upwards(folder: str) -> Iterator[str]:
     """Yield a folder and those above it, up to the root of a repository, the user's home, or the last there is."""
-    try:
-        home = Path.home().resolve()
-    except RuntimeError:
-        home = None
-    for one in (folder, *folder.parents):
-        yield one
-        if one == home or os.path.exists(one / ".git"):  # noqa: PTH110 - False too where one may not look
+    home = os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111 - "~" itself for a user without one
+    above = ""
+    while folder != above:
+        yield folder
+        if folder == home or os.path.exists(os.path.join(folder, ".git")):  # noqa: PTH110, PTH118 - False if hidden
             return
+        folder, above = os.path.dirname(folder), folder  # noqa: PTH120
 
 
-def _read(path: Path, *, named: bool, keep: bool = True) -> InForce | None:
+def _read(text: str, *, named: bool, keep: bool = True) -> InForce | None:
     try:
-        found = path.stat()
+        found = os.stat(text)  # noqa: PTH116
     except (FileNotFoundError, NotADirectoryError) as error:
         if named:
             what = f"{VARIABLE} names a policy that cannot be read: {error.strerror or error}"
             hint = "name a file that is there, or unset it"
-            raise InputError("KY647", what, hint=hint, place=Place(str(path))) from None
+            raise InputError("KY647", what, hint=hint, place=Place(text)) from None
         return None
     except (OSError, ValueError) as error:
-        if isinstance(error, PermissionError) and not named and path.name in {_SETTINGS_FILE, _PYPROJECT}:
+        if isinstance(error, PermissionError) and not named and os.path.basename(text) in {_SETTINGS_FILE, _PYPROJECT}:  # noqa: PTH119
             # Whoever was started in a folder of somebody else's that is closed to him is in no project there.
             return None
         what = f"whether there is a policy cannot be seen: {getattr(error, 'strerror', None) or error}"
-        raise InputError("KY647", what, hint=_HINT, place=Place(str(path))) from None
+        raise InputError("KY647", what, hint=_HINT, place=Place(text)) from None
+    path = Path(text)
     policy = _parsed(path, found.st_mtime_ns, found.st_size, found.st_ino, named, keep)
     if policy is None:
         return None

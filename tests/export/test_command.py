@@ -236,7 +236,11 @@ def test_this_machine_means_the_variant_that_would_be_loaded(
 
 
 def test_an_index_that_another_process_writes_is_waited_for(
-    kernelyard: Command, hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kernelyard: Command,
+    hub: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setenv("KERNELYARD_CACHE", str(tmp_path / "store"))
     assert kernelyard("to-wheel", "org/relu", "1.2.0", "--hub", hub, "--dest", tmp_path).returncode == 0
@@ -253,13 +257,14 @@ def test_an_index_that_another_process_writes_is_waited_for(
         writes_or_waits.set()
 
     logger, told = logging.getLogger("kernelyard.lock"), Told()
-    monkeypatch.setattr(logger, "level", logging.INFO)
+    # Not by the attribute: a logger keeps what it found out of its level for other tests.
+    caplog.set_level(logging.INFO, logger.name)
     logger.addHandler(told)
     try:
         writer = threading.Thread(target=write)
         with one_at_a_time(tmp_path / "index"):
             writer.start()
-            writes_or_waits.wait()
+            assert writes_or_waits.wait(60)
             for wheel in tmp_path.glob("*.whl"):
                 shutil.copy(wheel, tmp_path / "index/simple/relu")
         writer.join()

@@ -20,7 +20,7 @@ from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleS
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from kernelyard.errors import KernelyardError, LoadError, Place, VerificationError, printable
+from kernelyard.errors import Place, VerificationError
 from kernelyard.load.importing.forks import after_fork, forget_import, fork_safe_lock
 from kernelyard.load.importing.installed import adopt, adopted, alias, package_name, part_of_alias
 from kernelyard.load.importing.namespaces import check_namespaces, note_opened
@@ -30,8 +30,6 @@ from kernelyard.store import real_path
 
 __all__ = ["import_once", "imported"]
 
-#: Where this package is.
-_PACKAGE = Path(__file__).parents[2]
 
 #: Nothing can be below it, so no other hook takes such a path for a folder or an archive.
 _PATHS = f"{os.devnull}/kernelyard/"
@@ -196,48 +194,15 @@ def _import(claim: _Claim) -> ModuleType:
         # import statement does, which hands out a module that is not finished rather than wait for ever.
         module = __import__(claim.name)
     except (Exception, SystemExit, GeneratorExit) as error:
-        if isinstance(error, KernelyardError) and _is_ours(error):
+        from kernelyard.load.importing.failed import failure_of
+
+        failure = failure_of(error, claim.tree.root)
+        if failure is error:
             raise
-        # A program ends by its own will, not because a kernel said so and with the status that it liked.
-        what = f"the kernel could not be imported: {type(error).__name__}: {printable(_text(error))}"
-        raise LoadError(
-            "KY604",
-            what,
-            hint="the line is the kernel's own; in a program, the whole traceback comes with the error",
-            place=_place_of(error, claim.tree.root),
-        ) from error
+        raise failure from error
     if not claim.began:
         raise VerificationError("KY603", f"another module has taken the kernel's name, {claim.name!r}, meanwhile")
     return module
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as failure:  # noqa: BLE001 - it is the kernel's own code too
-        return f"(its text cannot be had: {type(failure).__name__})"
-
-
-def _is_ours(error: BaseException) -> bool:
-    """Return whether this package has raised an error, about these files or another kernel, and not the kernel."""
-    step = error.__traceback__
-    while step is not None and step.tb_next is not None:
-        step = step.tb_next
-    return step is None or Path(step.tb_frame.f_code.co_filename).is_relative_to(_PACKAGE)
-
-
-def _place_of(error: BaseException, root: Path) -> Place:
-    """Return the innermost line of a kernel's own files at which something failed; its folder where there is none."""
-    place = Place(str(root))
-    step = error.__traceback__
-    while step is not None:
-        path = step.tb_frame.f_code.co_filename
-        if Path(path).is_relative_to(root):
-            place = Place(path, step.tb_lineno)
-        step = step.tb_next
-    if isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_relative_to(root):
-        return Place(error.filename, error.lineno)
-    return place
 
 
 class _SourceLoader(SourceFileLoader):

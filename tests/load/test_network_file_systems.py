@@ -17,6 +17,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -118,7 +119,9 @@ class Server:
         if self.process.poll() is not None:
             return
         for pid in [*_children(self.process.pid), self.process.pid]:
-            os.kill(pid, signal.SIGKILL)
+            # A connection may have ended by itself meanwhile.
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.process.wait()
 
     def restart(self) -> None:
@@ -141,9 +144,10 @@ def _with_folder_of_its_own() -> list[str]:
 
 def _children(pid: int) -> list[int]:
     found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in map(int, (task / "children").read_text().split()):
-            found += [*_children(child), child]
+    with suppress(FileNotFoundError, ProcessLookupError):  # it has ended while it was looked at
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in map(int, (task / "children").read_text().split()):
+                found += [*_children(child), child]
     return found
 
 

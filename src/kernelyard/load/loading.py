@@ -34,9 +34,7 @@ from kernelyard.load.resolve.remembered import doubt, freshness
 from kernelyard.load.resolve.resolution import Choice, OfflineError, Terms, at, best, check_files, judged, resolve
 from kernelyard.load.stored.fetch import fetch_variant, metadata_of
 from kernelyard.load.stored.verified import VerifiedTree, content_key
-from kernelyard.load.trust.allowed import policy_keys
 from kernelyard.load.trust.checks import check_consent, check_evidence, check_local, check_variant
-from kernelyard.load.trust.policies import policies
 from kernelyard.load.trust.signers import verified_keys
 from kernelyard.records import record
 from kernelyard.store import Store, absolute_path
@@ -224,7 +222,7 @@ def _load(request: Request, source: Hub, found: Revision, verdict: Verdict) -> M
         dependencies=modules,
         hub=source.location,
         release=found.index.release,
-        signed_by=verified_keys(source, found, policy_keys(policies(), source, found.repo)),
+        signed_by=verified_keys(source, found),
     )
 
 

@@ -19,6 +19,8 @@ from kernelyard.formats.fields import canonical_json, parse_json_object
 from kernelyard.hub import Hub, Revision
 from kernelyard.hub.memory import Memory
 from kernelyard.hub.own_file import read_in_layers, read_own, write_own
+from kernelyard.load.trust.allowed import policy_keys
+from kernelyard.load.trust.policies import policies
 from kernelyard.records import record
 
 if TYPE_CHECKING:
@@ -151,16 +153,19 @@ def vouching(found: Revision, allowed: Iterable[PublicKey]) -> tuple[PublicKey, 
     return tuple(key for key in keys if verify_signatures(message, signatures, [key]).is_trusted)
 
 
-def verified_keys(source: Hub, found: Revision, named: Iterable[PublicKey] = ()) -> tuple[str, ...]:
+def verified_keys(source: Hub, found: Revision) -> tuple[str, ...]:
     """Return the keys of which it is known here, after :func:`check_signers`, that they vouch for a revision.
 
     Args:
         source: The hub.
         found: From it.
-        named: Keys that policies name for this kernel.
+
+    Raises:
+        InputError: A policy has mistakes or cannot be read (KY647, KY2xx).
     """
     if not found.index.signatures or found.document is None:
         return ()
+    named = policy_keys(policies(), source, found.repo)
     try:
         keys = vouching(found, named)
         signers = Signers.of(source, found.repo)
